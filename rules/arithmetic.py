@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat.language.equation import Equation, equation, lines, rules
-from eqsat.language.rule import Rule
+from eqsat.language.rule import Numerics, Rule
 
 _ALGEBRA = "MIGraphX simplify_algebra"
 _UNITS = f"{_ALGEBRA}: unit ops"
@@ -12,8 +12,20 @@ _RELU = "TASO (SOSP 2019), axioms of relu"
 
 SIGNS: tuple[tuple[str, str], ...] = (("sum", "+"), ("product", "*"))
 
+_EITHER_WAY: tuple[tuple[str, str, str, Numerics], ...] = (
+    ("sum", "addend", "a + b == b + a", "exact"),
+    ("product", "factor", "a * b == b * a", "exact"),
+    ("minimum", "upper-bound", "minimum(a, b) == minimum(b, a)", "reassociating"),
+    ("maximum", "lower-bound", "maximum(a, b) == maximum(b, a)", "reassociating"),
+    ("conjunction", "conjunct", "a & b == b & a", "exact"),
+    ("disjunction", "disjunct", "a | b == b | a", "exact"),
+    ("equality", "comparand", "(a == b) == (b == a)", "exact"),
+)
+"""What is computed, what a constant operand is called, and the law; of two zeros the first is the extreme."""
+
 COMMUTATIVE: dict[str, Equation] = {
-    word: equation(f"{word}-commutative", f"a {sign} b == b {sign} a", source=_AXIOMS) for word, sign in SIGNS
+    word: equation(f"{word}-commutative", text, numerics=numerics, source=_AXIOMS)
+    for word, _, text, numerics in _EITHER_WAY
 }
 ASSOCIATIVE: dict[str, Equation] = {
     word: equation(
@@ -30,13 +42,32 @@ DIFFERENCE = equation("difference-is-sum", "a - b == a + -b", source=_AXIOMS)
 RULES: tuple[Rule, ...] = (
     *(
         row
-        for word, name in (("sum", "addend"), ("product", "factor"))
-        for row in COMMUTATIVE[word].orient(
-            "right",
-            f"constant-{name}-right",
-            worth="const(a); dynamic(b)",
-            source=f"{_ALGEBRA}: constants are looked for on the right",
-            why="the other rules look for a constant on the right",
+        for word, operand, _, _ in _EITHER_WAY
+        for row in (
+            *COMMUTATIVE[word].orient(
+                "right",
+                f"constant-{operand}-right",
+                worth="const(a); dynamic(b)",
+                source=f"{_ALGEBRA}: constants are looked for on the right",
+                why="the other rules look for a constant on the right",
+            ),
+            *COMMUTATIVE[word].orient(
+                "right",
+                f"{word}-of-the-same-two",
+                meets=True,
+                why="what is written either way round is computed once",
+            ),
+        )
+    ),
+    *(
+        row
+        for sign, operand in (("+", "addend"), ("*", "factor"))
+        for row in rules(
+            f"repeated-{operand}-right",
+            f"b[L] {sign} a == a {sign} b[L]",
+            worth="size(b) < size(a); dynamic(b)",
+            source=_AXIOMS,
+            why="the other rules look for what is one number for each row or column on the right",
         )
     ),
     *(

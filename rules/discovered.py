@@ -31,12 +31,14 @@ _SAVING: tuple[Line, ...] = (
     ("abs-of-negated", "abs(-a) == abs(a)", "exact", _ENDS, "the sign is lost anyway"),
     ("abs-of-relu", "abs(relu(a)) == relu(a)", _ROUNDS, _ENDS, "it is not negative; of -0 the sign is lost"),
     ("maximum-with-negated", "maximum(a, -a) == abs(a)", _ROUNDS, _ENDS, "one operator for two"),
+    ("maximum-of-negated-and-same", "maximum(-a, a) == abs(a)", _ROUNDS, _ENDS, "one operator for two"),
     ("relu-of-exponential", "relu(exp(a)) == exp(a)", "exact", _POWERS, "an exponential is not negative"),
     ("exponential-of-log", "exp(log(a)) == a", _RANGE, _POWERS, "each undoes the other"),
     ("reciprocal-of-reciprocal", "reciprocal(reciprocal(a)) == a", _ROUNDS, _POWERS, "undoes itself, up to rounding"),
     ("reciprocal-of-quotient", "reciprocal(a / b) == b / a", _ROUNDS, _POWERS, "one division instead of two"),
     ("over-own-root", "a / sqrt(a) == sqrt(a)", _RANGE, _POWERS, "a division less"),
     ("add-difference", "a + (b - a) == b", _RANGE, _SUMS, "what is subtracted is added again"),
+    ("difference-and-addend", "(b - a) + a == b", _RANGE, _SUMS, "what is subtracted is added again"),
     ("sum-of-negated", "sum(-a) == -sum(a)", _ROUNDS, _SUMS, "one sign for each row"),
 )
 
@@ -126,14 +128,27 @@ LATTICE: dict[str, Equation] = {
     )
 }
 
+_ELSEWHERE = (("-behind", "b, a", "c, a"), ("-around", "a, b", "c, a"), ("-between", "b, a", "a, c"))
+"""Where the operand stands that both have in common, if not first. The zero that is met first decides of equal ones."""
+
+_SHARED = "what both have in common is compared once"
+
 RULES: tuple[Rule, ...] = (
     *lines(*_SAVING),
     *lines(*_SIGNED, when=_FLOATING),
     *(row for e in SIGNS.values() for row in e.orient("right", e.name, why="one sign instead of two")),
+    *(row for e in LATTICE.values() for row in e.orient("right", e.name, why=_SHARED)),
     *(
         row
-        for e in LATTICE.values()
-        for row in e.orient("right", e.name, why="what both have in common is compared once")
+        for name, e in LATTICE.items()
+        for where, left, right in _ELSEWHERE
+        for row in rules(
+            name + where,
+            e.text.replace("a, b", left).replace("a, c", right),
+            numerics=_ROUNDS,
+            source=_ENDS3,
+            why=_SHARED,
+        )
     ),
 )
 

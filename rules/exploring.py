@@ -27,12 +27,6 @@ _MAXIMA = equation(
 
 ARITHMETIC: tuple[Rule, ...] = (
     *(row for word, e in arithmetic.COMMUTATIVE.items() for row in e.orient("right", f"commute-{word}", why=_COMMUTE)),
-    *lines(
-        ("commute-minimum", "minimum(a, b) == minimum(b, a)", "reassociating", _AXIOMS, _COMMUTE),
-        ("commute-maximum", "maximum(a, b) == maximum(b, a)", "reassociating", _AXIOMS, _COMMUTE),
-        ("commute-conjunction", "a & b == b & a", "exact", _AXIOMS, _COMMUTE),
-        ("commute-disjunction", "a | b == b | a", "exact", _AXIOMS, _COMMUTE),
-    ),
     *(
         row
         for word, e in arithmetic.ASSOCIATIVE.items()

@@ -7,7 +7,7 @@ motivating programs); orders of longer chains come from `matmul-chain`, which so
 
 from __future__ import annotations
 
-from eqsat.language.equation import equation, lines, rules
+from eqsat.language.equation import equation, rules
 from eqsat.language.rule import Rule
 from eqsat.rules.reductions import SUM_OF_SCALED, SUM_OF_SUMS
 
@@ -99,22 +99,22 @@ DISTRIBUTION: tuple[Rule, ...] = (
             why="AC + BC = (A + B)C: one product instead of two",
         )
     ),
-    *lines(
-        ("factor-sum-of-sums-left", "(x + a @ b) + a @ c == x + a @ (b + c)", "reassociating", _M3250, _AROUND),
-        (
-            "factor-sum-behind-constant-left",
-            "(a @ b + x) + a @ c == a @ (b + c) + x",
-            "reassociating",
-            _M3250,
-            _AROUND,
-        ),
-        (
-            "factor-sum-before-constant-left",
-            "a @ c + (a @ b + x) == a @ (c + b) + x",
-            "reassociating",
-            _M3250,
-            _AROUND,
-        ),
+    *(
+        row
+        for name, sums in (
+            ("of-sums", "(x + a @ b) + a @ c"),
+            ("behind-constant", "(a @ b + x) + a @ c"),
+            ("before-constant", "a @ c + (a @ b + x)"),
+            ("before-sums", "a @ c + (x + a @ b)"),
+        )
+        for row in rules(
+            f"factor-sum-{name}-left",
+            f"{sums} == a @ (b + c) + x",
+            mirror=True,
+            numerics="reassociating",
+            source=_M3250,
+            why=_AROUND,
+        )
     ),
 )
 
@@ -271,15 +271,19 @@ SUMS: tuple[Rule, ...] = (
         worth="const(b); dynamic(a)",
         why="a sum splits over a sum, so that a product can take its part",
     ),
-    *rules(
-        "sum-of-matmul-and-addend",
-        "sum((a @ b + c)[L?]) == sum((a @ b)[L?]) + sum(c[L?])",
-        viewed="sum-of-permuted-matmul-and-addend",
-        worth="dynamic(c)",
-        when="plain(L)",
-        numerics="reassociating",
-        source=_ROCMLIR,
-        why="a sum splits over a sum, so that a product can take its part",
+    *(
+        row
+        for name, addends in (("matmul-and-addend", "a @ b + c"), ("addend-and-matmul", "c + a @ b"))
+        for row in rules(
+            f"sum-of-{name}",
+            f"sum(({addends})[L?]) == sum((a @ b)[L?]) + sum(c[L?])",
+            viewed=f"sum-of-permuted-{name}",
+            worth="dynamic(c)",
+            when="plain(L)",
+            numerics="reassociating",
+            source=_ROCMLIR,
+            why="a sum splits over a sum, so that a product can take its part",
+        )
     ),
     *SUM_OF_SCALED.orient(
         "right",

@@ -185,7 +185,10 @@ class _Lowering:
             conditions.append(own)
         body += [condition for own in conditions for condition in own]
         actions: list[str] = []
-        result = self._build(self.row.right, body, actions)
+        if self.row.meets:
+            self._match(self.row.right, result := "other", body)
+        else:
+            result = self._build(self.row.right, body, actions)
         actions.append(f"(union self {result})")
         if self.row.subsumes:
             actions.append(f"(subsume {self._top})")

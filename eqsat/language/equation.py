@@ -83,6 +83,7 @@ class Equation:
         mirror: bool | str = False,
         viewed: str = "",
         subsumes: bool = False,
+        meets: bool = False,
     ) -> tuple[Rule, ...]:
         """The rules that replace one side by the other (`right`: the left one by the right one) where that can pay.
 
@@ -93,6 +94,7 @@ class Equation:
             viewed: the name of the form with the optional view (its mirror image's gets `-behind-view`).
                 Leave `name` out where that is the only form.
             subsumes: the side that is replaced is never needed again.
+            meets: only where the e-graph has both sides: they become one, and nothing is made.
 
         Raises:
             InputError: the equation cannot be read or matched in this direction, or a name in a guard is not bound.
@@ -103,7 +105,7 @@ class Equation:
         for form, called in ((False, name), (True, viewed)):
             if called:
                 row = self._oriented(direction == "left", called, form, worth)
-                row = replace(row, why=why, source=source or self.source, subsumes=subsumes)
+                row = replace(row, why=why, source=source or self.source, subsumes=subsumes, meets=meets)
                 rows.append(row)
                 if mirror:
                     image = _mirror_name(name) if mirror is True else mirror
@@ -168,6 +170,7 @@ class Strategy(TypedDict, total=False):
     mirror: bool | str
     viewed: str
     subsumes: bool
+    meets: bool
 
 
 class Row(Strategy, total=False):

@@ -137,6 +137,8 @@ class Rule:
     """The left side is never needed again: rules stop matching it, and no program is made of it."""
     worth: tuple[Guard, ...] = ()
     """The guards of `when` that only keep the rule from firing in vain: the sides are equal without them."""
+    meets: bool = False
+    """The rule makes nothing: it fires where the right side is in the e-graph, too."""
 
     @property
     def guard_parts(self) -> tuple[str, ...]:

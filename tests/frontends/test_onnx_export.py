@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 
+from eqsat.base.numerics import ELEMENTWISE
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.write import save as onnx_save
 from eqsat.frontends.onnx.write.model import to_onnx
@@ -19,7 +21,7 @@ from eqsat.program import composites, ops
 from eqsat.program.composites import COMPOSITES, Composite
 from eqsat.program.ir import Program
 from eqsat.program.ops import OPS
-from eqsat.program.term import Term, topological
+from eqsat.program.term import Term, rebuilt, topological
 from eqsat.testing import assert_equivalent, programs, random_inputs
 
 onnxruntime.set_default_logger_severity(4)
@@ -268,6 +270,39 @@ def test_every_composite_is_written_as_its_operator(row: Composite, dtype: str) 
         assert from_onnx(model).outputs["y"] is SPELLINGS[row.build](**operands, **row.numbers)
     elif row.onnx != "LayerNormalization" or "scale" in row.operands:  # else it comes back with a scale of ones
         assert from_onnx(model).outputs["y"] is root
+
+
+@pytest.mark.parametrize("row", NODES, ids=[f"{i} {row.onnx}" for i, row in enumerate(NODES)])
+def test_every_composite_is_written_as_its_operator_with_operands_either_way_round(row: Composite) -> None:
+    root = row.example()
+    for seed in range(4):
+        turned = either_way(root, random.Random(seed))
+        assert nodes_of(to_onnx(program_of(y=turned), opset=max(18, row.since))) == row.onnx
+
+
+def either_way(root: Term, rng: random.Random) -> Term:
+    """The same with the operands of some sums, products and extremes exchanged, and 1 / x for some reciprocals."""
+    made: dict[Term, Term] = {}
+    for t in topological([root]):
+        args = [made[a] for a in t.args]
+        if t.op == "reciprocal" and rng.random() < 0.5:
+            made[t] = ops.div(ops.full(1.0, t.shape, t.dtype), *args)
+            continue
+        commutes = t.op in ELEMENTWISE and "commutative" in ELEMENTWISE[t.op].traits
+        made[t] = rebuilt(t, args[::-1] if commutes and rng.random() < 0.7 else args)
+    return made[root]
+
+
+def test_an_operator_is_not_found_where_an_operand_differs() -> None:
+    """Of (x - mean(x)) * (y - mean(x)), which is no square."""
+    x, other = ops.input("x", (2, 4)), ops.input("other", (2, 4))
+    mean = composites.mean(x, (1,), True)
+    away = [ops.sub(t, ops.broadcast(mean, t.shape)) for t in (x, other)]
+    for a, b in (away, away[::-1]):
+        variance = composites.mean(ops.mul(a, b), (1,), True)
+        root = ops.sqrt(ops.add(variance, ops.full(1e-5, variance.shape)))
+        norm = ops.div(away[0], ops.broadcast(root, x.shape))
+        assert "LayerNormalization" not in nodes_of(to_onnx(program_of(y=norm)))
 
 
 def test_names_of_inputs_and_outputs_are_kept_in_order() -> None:

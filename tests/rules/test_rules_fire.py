@@ -8,10 +8,11 @@ from itertools import islice
 
 import pytest
 
+from eqsat.base.numerics import ELEMENTWISE
 from eqsat.egraph.saturate import Limits, Saturation
 from eqsat.egraph.snapshot import ENode, Snapshot, needs_only_constants
 from eqsat.evidence.instances import Instance, Unfit
-from eqsat.language.rule import Fact, Pattern, Rule, Var
+from eqsat.language.rule import Fact, Lit, Pat, Pattern, Rule, Var, patterns
 from eqsat.rules import ALL, EXPLORING
 
 LANGUAGE = [row for row in [*ALL, *EXPLORING] if isinstance(row, Rule)]
@@ -75,3 +76,47 @@ GUARDED = [row for row in LANGUAGE if any(not isinstance(guard, Fact) for guard 
 def test_a_rule_does_not_fire_where_its_guard_fails(row: Rule):
     for instance in islice(instances(row, holds=False), 1):
         assert row.name not in saturated(row, written(row, instance, row.left)).stats["matches"]
+
+
+COMMUTING = {fn for fn, row in ELEMENTWISE.items() if "commutative" in row.traits}
+
+
+def commuted(pattern: Pattern, wanted: Pat) -> Pattern:
+    """A pattern with the operands of one of its operators the other way round."""
+    if not isinstance(pattern, Pat):
+        return pattern
+    args = tuple(commuted(a, wanted) for a in pattern.args)
+    return Pat(pattern.op, pattern.attrs, args[::-1] if pattern is wanted else args)
+
+
+def commuting(row: Rule) -> Iterator[Pattern]:
+    """The left side of a rule with the operands of one operator that commutes the other way round, where that is
+    another pattern."""
+    for part in patterns(row.left):
+        if isinstance(part, Pat) and part.op == "Bin" and isinstance(part.attrs[0], Lit):
+            left = commuted(row.left, part)
+            if part.attrs[0].value in COMMUTING and left != row.left:
+                yield left
+
+
+TURNED = [(row, left) for row in ALL if isinstance(row, Rule) for left in commuting(row)]
+
+
+@pytest.mark.parametrize(("row", "left"), TURNED, ids=lambda x: x.name if isinstance(x, Rule) else "")
+def test_operands_that_commute_may_stand_either_way_round(row: Rule, left: Pattern):
+    for instance in islice(instances(row, holds=True), 2):
+        assert together(row, instance, left) or not together(row, instance, row.left)
+
+
+def together(row: Rule, instance: Instance, left: Pattern) -> bool:
+    """Whether all rules find that a side of a rule is its right side."""
+    source = written(row, instance, left, row.right)
+    found = Saturation(source, [r for r in ALL if isinstance(r, Rule)], Limits(seconds=10, iterations=12)).run()
+    return found.roots[0] == found.roots[1]
+
+
+def test_a_rule_by_which_two_meet_makes_nothing():
+    row = next(row for row in ALL if isinstance(row, Rule) and row.meets)
+    instance = next(instances(row, holds=True))
+    alone = saturated(row, written(row, instance, row.left))
+    assert len(alone.nodes) == len(written(row, instance, row.left).nodes)

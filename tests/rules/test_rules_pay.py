@@ -56,7 +56,6 @@ PAYS: dict[str, Row] = {
     "maximum-of-repeated": (lambda x: spread(x, 300, 400, 50).max((1, 2)), ((300, 1, 50),)),
     "minimum-of-repeated": (lambda x: spread(x, 300, 400, 50).min((1, 2)), ((300, 1, 50),)),
     "sum-of-repeated-addend": (lambda x: (x + again(x, 1)).sum(1), ((4, 40000),)),
-    "sum-of-repeated-first-addend": (lambda x: (again(x, 1) + x).sum(1), ((4, 40000),)),
     "sum-of-repeated-subtrahend": (lambda x: (x - again(x, 1)).sum(1), ((4, 40000),)),
     "sum-of-repeated-minuend": (lambda x: (again(x, 1) - x).sum(1), ((4, 40000),)),
     "sum-of-permuted-repeated-addend": (lambda x: (x + again(x, 1)).sum(1), ((30, 200, 30),)),
@@ -66,7 +65,7 @@ PAYS: dict[str, Row] = {
         (((128, 512), "float16"), ((128, 512), "float16")),
     ),
     "function-with-number-of-broadcast": (lambda x: eqsat.minimum(spread(x, 400, 300, 50), 6.0).sum(0), ((300, 50),)),
-    "function-of-number-and-of-broadcast": (lambda x: eqsat.minimum(6.0, spread(x, 400, 300, 50)).sum(0), ((300, 50),)),
+    "function-of-number-and-of-broadcast": (lambda x: (6.0 / spread(x, 400, 300, 50)).sum(0), ((300, 50),)),
     # numbers
     "function-of-number": (lambda x: (x - 2.0) + 2.0, ((500, 96),)),
     "function-of-numbers": (lambda x: (x * 4.0) * 0.25, ((500, 96),)),
@@ -100,6 +99,32 @@ PAYS: dict[str, Row] = {
     "deviation-from-mean-of-shifted": (lambda x: eqsat.layernorm(x + 3.0), ((50, 16),)),
     "deviation-from-mean-of-row-shifted": (lambda x, b: eqsat.layernorm(x + b), ((500, 96), (500, 1))),
     "bias-past-weights-of-one": (attention, ((500, 32), (400, 32), (400, 48))),
+    # either way round
+    "sum-of-the-same-two": (lambda x, y: ((x + y) @ weight(96, 80), (y + x) @ weight(96, 80)), ((500, 96), (500, 96))),
+    "product-of-the-same-two": (
+        lambda x, y: ((x * y) @ weight(96, 80), (y * x) @ weight(96, 80)),
+        ((500, 96), (500, 96)),
+    ),
+    "minimum-of-the-same-two": (
+        lambda x, y: (eqsat.minimum(x, y) @ weight(96, 80), eqsat.minimum(y, x) @ weight(96, 80)),
+        ((500, 96), (500, 96)),
+    ),
+    "maximum-of-the-same-two": (
+        lambda x, y: (eqsat.maximum(x, y) @ weight(96, 80), eqsat.maximum(y, x) @ weight(96, 80)),
+        ((500, 96), (500, 96)),
+    ),
+    "conjunction-of-the-same-two": (lambda x, y: (x & y, y & x), (((500, 96), "bool"), ((500, 96), "bool"))),
+    "disjunction-of-the-same-two": (lambda x, y: (x | y, y | x), (((500, 96), "bool"), ((500, 96), "bool"))),
+    "equality-of-the-same-two": (lambda x, y: (x == y, y == x), ((500, 96), (500, 96))),
+    "constant-conjunct-right": (lambda x: np.True_ & x, (((500, 96), "bool"),)),
+    "constant-disjunct-right": (lambda x: np.False_ | x, (((500, 96), "bool"),)),
+    "repeated-addend-right": (lambda x: (again(x, 1) + x).sum(1), ((4, 40000),)),
+    "repeated-factor-right": (lambda x, s: (s * x) @ weight(96, 8), ((500, 96), (500, 1))),
+    "factor-sum-before-sums-left": (
+        lambda x, y, z, w: w @ x + (y + w @ z),
+        ((96, 500), (96, 500), (96, 500), (96, 96)),
+    ),
+    "factor-sum-of-sums-right": (lambda x, y, w: (y + x @ w) + y @ w, ((500, 96), (500, 96), (96, 96))),
     # conversions
     "cast-there-and-back": (lambda x: x.astype("float64").astype("float32"), ((500, 96),)),
     "cast-of-widening": (

@@ -1,37 +1,28 @@
 """Recognises composites such as softmax and layer normalisation, and writes each as a single ONNX node.
 
 Candidate operands and parameters are the terms at the positions where an example of the composite has them. The
-composite is then built from these by `eqsat.program.composites`. Terms are hash-consed, so the root is the composite
-exactly if it is the same object.
+composite is then built from these by `eqsat.program.composites`, and the root must be what was built. The operands of
+sums and products may be in either order in both steps, since programs are written either way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from eqsat.base.numerics import ELEMENTWISE, is_float
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.write.basic import Window, average_pool, conv, reduction
 from eqsat.frontends.onnx.write.form import Form, Operand, Param, broadcastable, form, ints, scalar
 from eqsat.program import composites
 from eqsat.program.composites import COMPOSITES, Composite
-from eqsat.program.term import Term, topological
+from eqsat.program.term import Attrs, Term, topological
 
 Recogniser = Callable[[Term, int], Form | None]
 """Maps a root and the opset to the form of the composite that ends there, if any."""
-
-
-def down(term: Term | None, *steps: str) -> Term | None:
-    """Follows operands: 'div' is operand 0 of a div, 'div.1' its operand 1. None if an operator differs."""
-    for step in steps:
-        op, _, index = step.partition(".")
-        if term is None or term.op != op:
-            return None
-        term = term.args[int(index or 0)]
-    return term
 
 
 def bare(term: Term) -> Term:
@@ -39,17 +30,58 @@ def bare(term: Term) -> Term:
     return term.args[0] if term.op == "broadcast" else term
 
 
-def unwidened(term: Term | None) -> Term | None:
+def unwidened(term: Term) -> Term:
     """The operand of a cast to float32, or the term itself."""
-    return term.args[0] if term is not None and term.op == "cast" else term
+    return term.args[0] if term.op == "cast" else term
 
 
-def _is(root: Term, build: Callable[[], Term]) -> bool:
-    """Whether the candidates build the root. Candidates that the composite rejects do not."""
+def _is(root: Term, build: Callable[[], Term], operands: Collection[Term]) -> bool:
+    """Whether the candidates build the root, but for the order of operands that commute. Candidates that the composite
+    rejects do not. What is below `operands` is not looked at."""
     try:
-        return build() is root
+        return _alike(build(), root, operands)
     except InputError:
         return False
+
+
+def _alike(built: Term, root: Term, operands: Collection[Term]) -> bool:
+    known: dict[tuple[Term, Term], bool] = {}
+
+    def alike(a: Term, b: Term) -> bool:
+        if a is b:
+            return True
+        if (a, b) not in known:
+            known[a, b] = (
+                a not in operands
+                and bool(a.args)
+                and (_operator(a), a.spec) == (_operator(b), b.spec)
+                and any(all(map(alike, _operands(a), args)) for args in _orders(b))
+            )
+        return known[a, b]
+
+    return alike(built, root)
+
+
+def _operator(term: Term) -> tuple[str, Attrs]:
+    """The operator of a term and its attributes; one over an array is its reciprocal."""
+    return ("reciprocal", ()) if _inverts(term) else (term.op, term.attrs)
+
+
+def _operands(term: Term) -> tuple[Term, ...]:
+    """The operands of `_operator`."""
+    return term.args[1:] if _inverts(term) else term.args
+
+
+def _inverts(term: Term) -> bool:
+    return term.op == "div" and _value(term.args[0]) == 1 and is_float(term.dtype)
+
+
+def _orders(term: Term) -> Iterator[tuple[Term, ...]]:
+    """The operands of a term, in each order that gives the same."""
+    operands = _operands(term)
+    yield operands
+    if term.op in ELEMENTWISE and "commutative" in ELEMENTWISE[term.op].traits and operands[0] is not operands[1]:
+        yield operands[::-1]
 
 
 # Composites
@@ -57,50 +89,64 @@ def _is(root: Term, build: Callable[[], Term]) -> bool:
 
 def _composite(row: Composite, root: Term, opset: int) -> Form | None:
     """The node of a composite that builds the root."""
-    arguments = _arguments(row, root) if opset >= row.since else None
-    if arguments is None or not _is(root, lambda: row.build(**arguments)):
-        return None
+    for arguments in _arguments(row, root) if opset >= row.since else ():
+        operands = [arguments[name] for name in row.operands]
+        if _is(root, lambda found=arguments: row.build(**found), operands):
+            return _node(row, arguments, operands, root, opset)
+    return None
+
+
+def _node(row: Composite, arguments: dict[str, Any], operands: Sequence[Term], root: Term, opset: int) -> Form | None:
     if row.onnx in _FORMS:
         return _FORMS[row.onnx](arguments, root)
     if "axes" in arguments:
         return reduction(row.onnx, arguments["x"], arguments["axes"], arguments["keepdims"], opset)
-    x, *parameters = (arguments.pop(name) for name in row.operands)
-    return form(row.onnx, x, *parameters, **arguments) if all(p.ndim == 1 for p in parameters) else None
+    attributes = {name: value for name, value in arguments.items() if name not in row.operands}
+    return form(row.onnx, *operands, **attributes) if all(p.ndim == 1 for p in operands[1:]) else None
 
 
-def _arguments(row: Composite, root: Term) -> dict[str, Any] | None:
-    """The arguments if the root is this composite: the terms at the positions where its example has them."""
+def _arguments(row: Composite, root: Term) -> Iterator[dict[str, Any]]:
+    """The arguments with which the root may be this composite: the terms at the positions where its example has them,
+    for each order of operands that commute."""
     try:
         example = _example(row, root.dtype)
     except InputError:
-        return None
+        return
     names = {number: name for name, number in row.numbers.items()}
-    found: dict[str, Any] = dict(row.options)
-    stack = [(example, root)]
-    while stack:
-        wanted, term = stack.pop()
-        if wanted.op in ("broadcast", "reshape"):
-            stack.append((wanted.args[0], term.args[0] if term.op == wanted.op else term))
+    waiting: list[tuple[dict[str, Any], tuple[tuple[Term, Term], ...]]] = [(dict(row.options), ((example, root),))]
+    while waiting:
+        found, pairs = waiting.pop()
+        if not pairs:
+            yield found
             continue
-        told: dict[str, Any] = {}
-        if wanted.op == "input":
-            told[wanted.attr("name")] = term
-        else:
-            term = bare(term)
-            if term.op != wanted.op:
-                return None
-            if wanted.op == "full" and wanted.attr("value") in names:
-                told[names[wanted.attr("value")]] = term.attr("value")
-            if wanted.op == "reduce":
-                axes = term.attr("axes")
-                if term.attr("kind") != wanted.attr("kind") or not axes:
-                    return None
-                said = {"axis": axes[0], "axes": axes, "keepdims": term.attr("keepdims")}
-                told = {name: said[name] for name in row.reduced}
-            stack.extend(zip(wanted.args, term.args, strict=True))
-        if any(found.setdefault(name, value) is not value and found[name] != value for name, value in told.items()):
+        (wanted, term), *rest = pairs
+        if wanted.op in ("broadcast", "reshape"):
+            waiting.append((found, ((wanted.args[0], term.args[0] if term.op == wanted.op else term), *rest)))
+            continue
+        term = term if wanted.op == "input" else bare(term)
+        told = _told(row, names, wanted, term)
+        if told is None or any(found.get(k, v) is not v and found[k] != v for k, v in told.items()):
+            continue
+        orders = [()] if wanted.op == "input" else list(_orders(term))
+        below = _operands(wanted)
+        waiting += [(told | found, (*zip(below, args, strict=False), *rest)) for args in reversed(orders)]
+
+
+def _told(row: Composite, names: dict[float, str], wanted: Term, term: Term) -> dict[str, Any] | None:
+    """What a term says of the arguments, standing where the example has `wanted`; None if it cannot stand there."""
+    if wanted.op == "input":
+        return {wanted.attr("name"): term}
+    if _operator(term)[0] != _operator(wanted)[0] or len(_operands(term)) != len(_operands(wanted)):
+        return None
+    if wanted.op == "full" and wanted.attr("value") in names:
+        return {names[wanted.attr("value")]: term.attr("value")}
+    if wanted.op == "reduce":
+        axes = term.attr("axes")
+        if term.attr("kind") != wanted.attr("kind") or not axes:
             return None
-    return found
+        said = {"axis": axes[0], "axes": axes, "keepdims": term.attr("keepdims")}
+        return {name: said[name] for name in row.reduced}
+    return {}
 
 
 @cache
@@ -150,16 +196,17 @@ def _sum_of(root: Term, opset: int) -> Form | None:
 
 def _clip(root: Term, opset: int) -> Form | None:
     """A clip with bounds of any shape."""
-    x, low, high = down(root, "min", "max"), _value(down(root, "min", "max.1")), _value(down(root, "min.1"))
-    if x is None or low is None or high is None:
-        return None
-    return form("Clip", x, scalar(low, x.dtype), scalar(high, x.dtype))
+    for inner, upper in _orders(root):
+        for x, lower in _orders(inner) if inner.op == "max" else ():
+            low, high = _value(lower), _value(upper)
+            if low is not None and high is not None:
+                return form("Clip", x, scalar(low, x.dtype), scalar(high, x.dtype))
+    return None
 
 
-def _value(term: Term | None) -> float | None:
+def _value(term: Term) -> float | None:
     """The number that a uniform term holds."""
-    term = bare(term) if term is not None else None
-    return term.attr("value") if term is not None and term.op == "full" else None
+    return bare(term).attr("value") if bare(term).op == "full" else None
 
 
 # Products and windows
@@ -175,7 +222,7 @@ def _flat_matmul(root: Term, opset: int) -> Form | None:
     if b.ndim == 2 and x.ndim >= 2 and x.shape[-1] == b.shape[0] and root.shape == (*x.shape[:-1], b.shape[1]):
         return form("MatMul", x, b)
     for left, right in ((x, w), (x, b), (a, w)):
-        if 1 in (left.ndim, right.ndim) and _is(root, lambda p=left, q=right: composites.matmul(p, q)):
+        if 1 in (left.ndim, right.ndim) and _is(root, lambda p=left, q=right: composites.matmul(p, q), (left, right)):
             return form("MatMul", left, right)
     return None
 
@@ -211,17 +258,17 @@ def _vector(bias: Term) -> Operand:
 
 
 def _average_pool(root: Term, opset: int) -> Form | None:
-    total = down(unwidened(root), "mul")
-    if total is None or total.op != "pool" or total.attr("kind") != "sum":
+    scaled = unwidened(root)
+    totals = scaled.args if scaled.op == "mul" else ()
+    total = next((t for t in totals if t.op == "pool" and t.attr("kind") == "sum"), None)
+    if total is None:
         return None
     x = unwidened(total.args[0]) if root.op == "cast" else total.args[0]
-    if x is None:
-        return None
     pads = total.attr("pads_lo"), total.attr("pads_hi")
     window = (total.attr("kernel"), total.attr("strides"), *pads, total.attr("dilations"))
     for counted in (True, False):
         share = pads if counted else (None, None)
-        if _is(root, lambda share=share: composites.avg_pool(x, *window, *share)):
+        if _is(root, lambda share=share: composites.avg_pool(x, *window, *share), (x,)):
             return average_pool(total, counted, x)
     return None
 
