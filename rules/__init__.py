@@ -22,7 +22,7 @@ EXPLORING: tuple[AnyRule, ...]
 """Rules that only `eqsat.prove` and `eqsat explore` use: they do not come to rest on large programs."""
 
 PROVING: tuple[AnyRule, ...]
-"""The rules of proofs: all, but that groups are not formed, which serves prices alone."""
+"""The rules of proofs: all but those that round numbers. Groups are not formed, which serves prices alone."""
 
 CHECKABLE: tuple[Rule, ...]
 """The rules that certificates may name: those that are data. What rules in code say is derived by the laws of
@@ -74,7 +74,13 @@ def _exploring() -> tuple[AnyRule, ...]:
 
 
 def _proving() -> tuple[AnyRule, ...]:
-    common = (row for row in _made("ALL") if not (isinstance(row, HostRule) and row.phase == "groups"))
+    from eqsat.rules import numbers
+
+    common = (
+        row
+        for row in _made("ALL")
+        if not (isinstance(row, HostRule) and row.phase == "groups") and row not in numbers.ROUNDED
+    )
     return (*common, *_made("EXPLORING"))
 
 

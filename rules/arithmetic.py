@@ -121,16 +121,6 @@ RULES: tuple[Rule, ...] = (
         source=f"{_ALGEBRA}: div by k -> mul",
         why="the reciprocal of a power of two is exact, so the product rounds as the quotient does",
     ),
-    *rules(
-        "divide-by-constant",
-        "a / v == a * r",
-        numbers="v r",
-        worth="dynamic(a)",
-        when="r = reciprocal_of(v)",
-        numerics="reassociating",
-        source=f"{_ALGEBRA}: div by k -> mul",
-        why="multiplication is cheaper and moves through products",
-    ),
     *lines(
         ("multiply-by-one", "a * 1 == a", "exact", _UNITS, "one times anything is that thing, NaN and -0 included"),
         ("divide-by-one", "a / 1 == a", "exact", _UNITS, "anything over one is that thing"),

@@ -84,7 +84,6 @@ _MEETING: tuple[Line, ...] = (
         _POWERS3,
         "quotients of products are products of quotients",
     ),
-    ("root-of-product", "sqrt(a * b) == sqrt(a) * sqrt(b)", _RANGE, _POWERS3, "a root of each factor"),
     ("root-of-reciprocal", "sqrt(reciprocal(a)) == reciprocal(sqrt(a))", _RANGE, _POWERS3, "a quotient of roots"),
     ("square-of-root", "sqrt(a) * sqrt(a) == a", _RANGE, _POWERS3, "each undoes the other"),
     ("product-with-reciprocal-root", "a * rsqrt(a) == sqrt(a)", _RANGE, _POWERS3, "one root of the two cancels"),

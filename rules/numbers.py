@@ -34,6 +34,29 @@ FOLDING: tuple[Rule, ...] = (
     ),
 )
 
+ROUNDED: tuple[Rule, ...] = (
+    *rules(
+        "function-of-rounded-numbers",
+        "f(v, w) == u",
+        numbers="v w u",
+        when="u = rounded_value_of_two(f, v, w, dtype(v))",
+        numerics="reassociating",
+        source=_FOLDING,
+        why="two scales are one scale, rounded once more or once less",
+    ),
+    *rules(
+        "divide-by-constant",
+        "a / v == a * r",
+        numbers="v r",
+        worth="dynamic(a)",
+        when="r = reciprocal_of(v)",
+        numerics="reassociating",
+        source=f"{_ALGEBRA}: div by k -> mul",
+        why="multiplication is cheaper and moves through products",
+    ),
+)
+"""Rules whose numbers are rounded. Proofs do without: under other brackets the same chain gives another number."""
+
 UNITS: tuple[Rule, ...] = (
     *lines(
         ("subtract-zero", "a - 0 == a", "exact", _ZEROS, "taking nothing away keeps even the sign of a zero"),
@@ -133,4 +156,4 @@ LOGARITHMS: tuple[Rule, ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = FOLDING + UNITS + POWERS + MULTIPLES + LOGIC + LOGARITHMS
+RULES: tuple[Rule, ...] = FOLDING + ROUNDED + UNITS + POWERS + MULTIPLES + LOGIC + LOGARITHMS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -65,27 +66,53 @@ def count_as(count: int, dtype: str) -> Row | None:
 
 
 def value_of(fn: str, value: Any, dtype: str) -> Row | None:
-    """A function that keeps the dtype and never rounds, of one value."""
+    """A function that keeps the dtype, of one value: one that never rounds, or the reciprocal where it is the fraction
+    that the value stands for, turned over."""
     row = UNARY.get(fn)
-    if row is None or row.result or kind_of(dtype) not in row.kinds or "exact" not in row.traits:
+    if row is None or row.result or kind_of(dtype) not in row.kinds:
         return None
-    return _computed(fn, dtype, value)
+    if "exact" in row.traits:
+        return (_computed(fn, dtype, value),)
+    return value_of_two("div", 1.0, value, dtype) if fn == "reciprocal" else None
 
 
 def value_of_two(fn: str, left: Any, right: Any, dtype: str) -> Row | None:
-    """A function that keeps the dtype, of two values: one that is rounded correctly everywhere."""
-    if fn not in _ROUNDED_ONCE or kind_of(dtype) not in BINARY[fn].kinds:
+    """A function that keeps the dtype, of two values, where it gives what the fractions give that they stand for.
+
+    Otherwise the result would be another number under other brackets: (1 + 1e8) - 1e8 is 0 or 1 in float32, and where
+    both are one class, so is everything.
+    """
+    if fn not in (*_OF_FRACTIONS, "min", "max") or kind_of(dtype) not in BINARY[fn].kinds:
         return None
-    return _computed(fn, dtype, left, right)
+    found = _computed(fn, dtype, left, right)
+    if not is_float(dtype) or fn in ("min", "max"):
+        return (found,)
+    known = [fraction_of(v, dtype) for v in (left, right, found)]
+    if any(f is None for f in known) or (fn == "div" and right == 0):
+        return None
+    one, other, result = known
+    return (found,) if _OF_FRACTIONS[fn](one, other) == result else None
 
 
-_ROUNDED_ONCE = ("add", "sub", "mul", "div", "min", "max")
+def rounded_value_of_two(fn: str, left: Any, right: Any, dtype: str) -> Row | None:
+    """A product or a quotient of two floats, rounded, where it neither overflows nor loses digits.
+
+    Sums are left out: what a large addend takes from a small one is all that is left when another takes it away again.
+    """
+    if fn not in ("mul", "div") or not is_float(dtype):
+        return None
+    found = _computed(fn, dtype, left, right)
+    least = float(ml_dtypes.finfo(np_dtype(dtype)).smallest_normal)
+    return (found,) if math.isfinite(found) and abs(found) >= least else None
 
 
-def _computed(fn: str, dtype: str, *values: Any) -> Row:
+_OF_FRACTIONS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
+
+
+def _computed(fn: str, dtype: str, *values: Any) -> Any:
     with np.errstate(all="ignore"):
         found = elementwise(fn, *(np.asarray([v], dtype=np_dtype(dtype)) for v in values))
-        return (np.asarray(found)[0].item(),)
+        return np.asarray(found)[0].item()
 
 
 _SIMPLE = 1 << 20

@@ -253,6 +253,7 @@ TABLES: dict[str, Table] = {
         _table(table_values.count_as, "count dtype:t -> value:v", promises.count_as),
         _table(table_values.value_of, "fn:f value:v dtype:t -> result:v"),
         _table(table_values.value_of_two, "fn:f one:v other:v dtype:t -> result:v"),
+        _table(table_values.rounded_value_of_two, "fn:f one:v other:v dtype:t -> result:v"),
         _table(table_values.integral, "dtype:t ->"),
         _table(table_values.floating, "dtype:t ->"),
         _table(table_values.finite, "value:v ->"),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
+from typing import Any
 
 from eqsat.egraph.saturate import Growing, Limits
 from eqsat.egraph.snapshot import Snapshot
@@ -76,6 +77,15 @@ class Local:
     sums: tuple[tuple[Node, Node], ...] = ()
     agreeing: tuple[tuple[Node, Node], ...] = ()
     moving: tuple[tuple[Node, Node], ...] = ()
+
+
+def contradicts(found: Snapshot) -> bool:
+    """Whether a class holds two different numbers, so that what it proves says nothing."""
+    numbers: dict[int, Any] = {}
+    for node in found.nodes:
+        if node.op == "Full" and numbers.setdefault(node.cls, node.attrs[0]) != node.attrs[0] == node.attrs[0]:
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +169,9 @@ class Attempt:
         self.stop = found.stats["stop"]
         if self.stop == "interrupted":
             raise KeyboardInterrupt
+        if contradicts(found):
+            self.ended = True
+            return
         if found.roots[0] == found.roots[1]:
             self.ended = True
             self.proof = Local(self.sides, found, tuple(self._sums), tuple(self._agreeing), tuple(self._moving))

@@ -13,7 +13,7 @@ alone never proves anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +34,7 @@ from eqsat.program.core import CoreProgram, Node, evaluate, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
-from eqsat.proof.attempt import Local
+from eqsat.proof.attempt import Local, contradicts
 from eqsat.proof.exchange import exchanged
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
@@ -370,15 +370,20 @@ class _Pair:
         if not swept.equal:
             return Proof("unknown", "", 0.0, self._open(swept), stats=stats)
         steps = [{"rule": "sweep", "before": self._name(c.left), "after": self._name(c.right)} for c in swept.cuts]
-        rounding = ""
-        if self._ahead.rounded:
-            rounding = (
-                f", up to the rounding of {len(self._ahead.rounded)} constants by at most "
-                f"{max(self._ahead.rounded.values()):.2g} units in the last place at their scale"
-            )
-        reason = f"{len(swept.cuts)} values of both are equal, by {swept.proofs} e-graphs of their own{rounding}"
+        by = f"{len(swept.cuts)} values of both are equal, by {swept.proofs} e-graphs of their own"
+        reason = by + self._rounding(self._ahead.rounded)
         proof = Proof("proved", "sweep", 0.0, reason, steps, stats=stats)
         return self._certified(proof, swept, deadline) if certify else proof
+
+    def _rounding(self, pairs: Iterable[tuple[Node, Node]]) -> str:
+        """What to say of pairs of constants that were taken as equal."""
+        units = [self._ahead.rounded[pair] for pair in pairs if pair in self._ahead.rounded]
+        if not units:
+            return ""
+        return (
+            f", up to the rounding of {len(units)} constants by at most {max(units):.2g} units in the last place at "
+            "their scale"
+        )
 
     def _exchanged(self, nearer: Sequence[Node], at: Mapping[str, Array], deadline: float) -> CoreProgram | None:
         """The first program with one value of the second, which was proved equal to the second."""
@@ -450,7 +455,8 @@ class _Pair:
             want = self.constants[node.attrs[0]]
             for term, value in zip(terms, values, strict=True):
                 alike = (term.size, term.dtype) == (node.size, node.dtype)
-                if alike and relative_error(value, want.astype(value.dtype)) <= TOLERANCE.get(node.dtype, 0.0) / 10:
+                near = alike and relative_error(value, want.astype(value.dtype)) <= TOLERANCE.get(node.dtype, 0.0) / 10
+                if near and self._ahead.agree(node, term):
                     replaced[node] = term
                     break
         self.goal = substitute(self.goal, replaced)
@@ -460,11 +466,12 @@ class _Pair:
     def _met(self, found: Snapshot) -> bool:
         """Whether an e-graph has made the outputs of both one."""
         count = len(self.goal)
-        return found.roots[:count] == found.roots[count:]
+        return found.roots[:count] == found.roots[count:] and not contradicts(found)
 
     def _stepped(self, found: Snapshot, deadline: float, certify: bool) -> Proof:
         """What an e-graph proves, in steps. Raises CheckFailed if one does not hold when replayed."""
         proof = self._by_rules(found, min(deadline - time.monotonic(), _MOST_STEPS_SECONDS))
+        proof.reason += self._rounding((node, term) for term, node in self._unfolded)
         return self._certified(proof, self._as_swept(found), deadline) if certify else proof
 
     def _saturated(self, seconds: float, nodes: int = _NODES) -> Snapshot:

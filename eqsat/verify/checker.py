@@ -41,8 +41,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from eqsat.errors import CheckFailed, EqsatError, InputError
 from eqsat.language.rule import Rule
 from eqsat.layout.arithmetic import Layout
@@ -55,6 +53,7 @@ from eqsat.verify.congruence import Congruence
 from eqsat.verify.joins import cut, inside, picked, split
 from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import lowered
+from eqsat.verify.rounding import ROUNDING, absorbed, adds_up, units_apart
 from eqsat.verify.terms import Terms
 
 VERSION = 3
@@ -64,10 +63,6 @@ MOST_READ = 1 << 21
 
 LAST_PLACE: Mapping[str, float] = {"float64": 2**-52, "float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
 """A unit in the last place of 1. Types that are not listed do not round."""
-
-ROUNDING = 16.0
-"""Units in the last place of its largest magnitude by which a folded constant may miss its computation. The certificate
-has no say in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +100,8 @@ class Numbered:
         return {"certificate": VERSION, "first": first, "second": second}
 
     def rounding(self, a: int, b: int) -> float:
-        """How far apart two terms that are computed from constants are, in units in the last place of the largest.
+        """How far apart two terms that are computed from constants are, in units in the last place: of the element, or
+        of the largest one where sums are on the way to them.
 
         They are computed in float64, and where that is too far apart, in their own types, as a runtime folds them: a
         rounded float may decide an integer on the way.
@@ -113,8 +109,7 @@ class Numbered:
         Raises:
             CheckFailed: one of them reads an input, or they are further apart than `ROUNDING` allows.
         """
-        terms = self.terms
-        if any(terms.rows[i][0] in ("In", "Opaque") for i in terms.below([a, b])):
+        if not self.terms.computed(a) or not self.terms.computed(b):
             raise CheckFailed(f"term {a} or {b} is not computed from constants")
         units = self._apart(a, b, "float64")
         if not units <= ROUNDING:
@@ -124,17 +119,10 @@ class Numbered:
         return units
 
     def _apart(self, a: int, b: int, precision: Precision) -> float:
-        terms = self.terms
-        found, want = evaluate([terms.node(a), terms.node(b)], {}, self.constants, precision=precision)
-        same = (found == want) | ((found != found) & (want != want))
-        if same.all():
-            return 0.0
-        if terms.dtype[a] not in LAST_PLACE:
-            return float("inf")
-        with np.errstate(all="ignore"):
-            found, want = found.astype(np.float64), want.astype(np.float64)
-            unit = LAST_PLACE[terms.dtype[a]] * np.abs(want[np.isfinite(want)]).max(initial=0.0)
-            return float(np.abs(np.where(same, 0.0, found - want)).max() / unit)
+        nodes = [self.terms.node(a), self.terms.node(b)]
+        found, want = evaluate(nodes, {}, self.constants, precision=precision)
+        unit = LAST_PLACE.get(self.terms.dtype[a])
+        return units_apart(found, want, unit or 0.0, adds_up(nodes))
 
 
 def verify(first: Program, second: Program, certificate: str, rules: Sequence[Rule]) -> Verified:
@@ -187,7 +175,15 @@ def _read(first: CoreProgram, second: CoreProgram, text: str, rules: Sequence[Ru
     for place, line in enumerate(lines[1:-1], 2):
         try:
             reading.take(json.loads(line))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, EqsatError) as error:
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            ArithmeticError,
+            EqsatError,
+        ) as error:
             raise CheckFailed(f"line {place} does not hold: {error}") from None
     reading.close()
     return reading
@@ -243,6 +239,15 @@ class _Statements(ABC):
             case _:
                 raise CheckFailed("no such statement")
 
+    def closed(self) -> Congruence:
+        """What follows from the lines by putting equals for equals. Raises CheckFailed where two numbers are one."""
+        closed = Congruence(self.terms, self.equalities)
+        numbers: dict[int, Any] = {}
+        for i, (op, attrs, _) in enumerate(self.terms.rows):
+            if op == "Full" and numbers.setdefault(closed.of(i), attrs[0]) != attrs[0] == attrs[0]:
+                raise CheckFailed(f"the lines make {numbers[closed.of(i)]!r} and {attrs[0]!r} one number")
+        return closed
+
     def said(self) -> Any:
         """All that the lines led to, spelled out."""
         return [(op, attrs_key(attrs), args) for op, attrs, args in self.terms.rows], self.equalities
@@ -294,7 +299,7 @@ class _Lemma(_Statements):
                 self.called.append(self.leaves[-1])
             case {"proves": [a, b], **rest} if not rest:
                 self.sides = a, b = self.number(a), self.number(b)
-                if not Congruence(self.terms, self.equalities).equal(a, b):
+                if not self.closed().equal(a, b):
                     raise CheckFailed("the statements of the lemma do not make its sides equal")
             case _:
                 super().take(line)
@@ -315,6 +320,7 @@ class _Models(_Statements):
         self._lemmas: list[_Lemma] = []
         self._uses = self._values = 0
         self._rounding = 0.0
+        self._rounded: set[int] = set()
 
     def take(self, line: Mapping[str, Any]) -> None:
         if self._lemmas and self._lemmas[-1].sides is None:
@@ -332,7 +338,11 @@ class _Models(_Statements):
 
     def compare(self, a: int, b: int) -> None:
         self._values += 1
-        self._rounding = max(self._rounding, self._pair.rounding(a, b))
+        units = self._pair.rounding(a, b)
+        if units and absorbed(self.terms.node(a), self.terms.node(b)):
+            raise CheckFailed(f"one of the terms {a} and {b} is computed from the other, and rounded to it")
+        self._rounding = max(self._rounding, units)
+        self._rounded |= {a, b} if units else set()
 
     def follow(self, a: int, b: int) -> None:
         if not move_alike(self.terms.node(a), self.terms.node(b), self._pair.constants):
@@ -340,10 +350,28 @@ class _Models(_Statements):
 
     def close(self) -> None:
         """Raises CheckFailed where the lines do not make every output equal."""
-        closed = Congruence(self.terms, self.equalities)
+        closed = self.closed()
+        self._see_apart(closed)
         for (a, b), name in zip(self._pair.outputs, self._pair.programs[0].root_names, strict=True):
             if not closed.equal(a, b):
                 raise CheckFailed(f"the certificate does not make output {name!r} equal")
+
+    def _see_apart(self, closed: Congruence) -> None:
+        """See that the constants that rounding made one are no further apart than two may be: many small steps are a
+        large one. Raises CheckFailed where they are."""
+        terms = self.terms
+        computed = [i for i in range(len(terms.rows)) if terms.computed(i)]
+        rounded, known = {closed.of(i) for i in self._rounded}, -1
+        while len(rounded) > known:  # what is computed from them
+            known = len(rounded)
+            rounded |= {closed.of(i) for i in computed if any(closed.of(a) in rounded for a in terms.rows[i][2])}
+        members: dict[int, list[int]] = {}
+        for i in computed if rounded else ():
+            if closed.of(i) in rounded:
+                members.setdefault(closed.of(i), []).append(i)
+        for first, *others in members.values():
+            for other in others:
+                self._pair.rounding(first, other)
 
     def seal(self, text: str) -> str:
         """The last line of a certificate whose other lines are this text."""
@@ -364,6 +392,7 @@ class _Models(_Statements):
         said = lemma.sides, *lemma.promised, *lemma.moving
         self.terms.copy(lemma.terms, [side for pair in said for side in pair], stands_for)
         for a, b in lemma.promised:
+            self.state(stands_for[a], stands_for[b])
             self.compare(stands_for[a], stands_for[b])
         for a, b in lemma.moving:
             self.follow(stands_for[a], stands_for[b])

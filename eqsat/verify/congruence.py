@@ -28,6 +28,10 @@ class Congruence:
         """Whether two terms are equal."""
         return self._parent[a] == self._parent[b]
 
+    def of(self, a: int) -> int:
+        """The class of a term: the same for all that it is equal to."""
+        return self._parent[a]
+
     def _signature(self, i: int) -> tuple[int, ...]:
         return self._terms.head[i], *[self._parent[a] for a in self._terms.rows[i][2]]
 

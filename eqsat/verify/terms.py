@@ -29,6 +29,7 @@ class Terms:
         self.dtype: list[str] = []
         self.head: list[int] = []
         """The same number for the same operator with the same attributes."""
+        self._computed: list[bool] = []
         self._heads: dict[Hashable, int] = {}
         self._number: dict[Hashable, int] = {}
         self._nodes: dict[int, Node] = {}
@@ -54,8 +55,13 @@ class Terms:
             self.rows.append((op, attrs, args))
             self.size.append(size)
             self.dtype.append(dtype)
+            self._computed.append(op not in ("In", "Opaque") and all(self._computed[a] for a in args))
             self.head.append(self._heads.setdefault(head, len(self._heads)))
         return self._number[key]
+
+    def computed(self, at: int) -> bool:
+        """Whether a term is computed from constants alone."""
+        return self._computed[at]
 
     def add_nodes(self, roots: Iterable[Node]) -> list[int]:
         """The numbers of nodes; all that is below them comes first."""

@@ -20,6 +20,7 @@ from eqsat.program.core import CoreProgram, Node, evaluate, make
 from eqsat.program.node import flops, is_folded, substitute
 from eqsat.program.term import ConstArray
 from eqsat.proof.values.signatures import Signature, signature
+from eqsat.verify.rounding import ROUNDING, absorbed, adds_up, units_apart
 
 _SHARE = 0.1
 """Of the tolerance of its type: what the rounding of a constant that was computed ahead of time may come to, at its
@@ -93,13 +94,12 @@ class Ahead:
         a, b = self.value(left), self.value(right)
         if not is_float(left.dtype):
             return bool((a == b).all())
-        with np.errstate(all="ignore"):
-            gap, scale = _largest(a - b), _largest(a)
-            if not np.isfinite(gap + scale):  # infinities agree with themselves
-                gap, scale = _largest(np.where(a == b, 0.0, a - b)), _largest(a[np.isfinite(a)])
-        agree = gap <= _SHARE * TOLERANCE[left.dtype] * scale
-        if gap and agree:
-            self.rounded[left, right] = gap / (LAST_PLACE[left.dtype] * scale)
+        units = units_apart(a, b, LAST_PLACE[left.dtype], adds_up([left, right]))
+        agree = units <= min(_SHARE * TOLERANCE[left.dtype] / LAST_PLACE[left.dtype], ROUNDING)
+        if units and agree:
+            if absorbed(left, right):
+                return False
+            self.rounded[left, right] = units
         return agree
 
     def value(self, node: Node) -> Array:
@@ -138,8 +138,3 @@ class Ahead:
             here = not is_float(below.dtype) and any(is_float(a.dtype) for a in below.args)
             self._decides[below] = here or any(self._decides[a] for a in below.args)
         return self._decides[node]
-
-
-def _largest(values: Array) -> float:
-    """The largest magnitude."""
-    return float(np.abs(values).max(initial=0.0))
