@@ -40,9 +40,8 @@ ROUNDED: tuple[Rule, ...] = (
         "f(v, w) == u",
         numbers="v w u",
         when="u = rounded_value_of_two(f, v, w, dtype(v))",
-        numerics="reassociating",
         source=_FOLDING,
-        why="two scales are one scale, rounded once more or once less",
+        why="two scales are one scale, as it is rounded",
     ),
     *rules(
         "divide-by-constant",

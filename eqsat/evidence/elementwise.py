@@ -20,7 +20,7 @@ import numpy as np
 from eqsat.base.numerics import HALVES, INTS, Array, np_dtype
 from eqsat.evidence.instances import Instance, Unfit
 from eqsat.evidence.reference import apply, bits_agree
-from eqsat.language.rule import Rule
+from eqsat.language.rule import Rule, Var
 
 _PATTERNS = 1 << 16
 """Values of a short float."""
@@ -29,6 +29,9 @@ _INSTANCES = 4
 """Choices of the numbers and functions that a rule names, for each element type."""
 
 _DRAWN = 400
+
+_GENERIC = 256
+"""Random points at which both sides of a rule must have values, or neither."""
 
 _TOLERANCE = 2.0**-30
 _MODERATE = 256.0
@@ -49,6 +52,33 @@ def check_values(rule: Rule) -> tuple[int, str]:
             if wrong:
                 return points, f"{rule.name} in {dtype} {wrong}"
     return points, ""
+
+
+def defined_apart(rule: Rule) -> str:
+    """Where one side of an elementwise rule has a value and the other has none, at points that are not special; empty if
+    nowhere, or if what has the value is an operand itself.
+
+    A proof may go through a side that has no value: sqrt(a * a) is abs(a), and would be a by way of sqrt(a) * sqrt(a).
+    An operand can stand for what equals it where that has a value, and contradicts nothing.
+    """
+    for instance in _instances(rule, "float64"):
+        draw = np.random.default_rng(len(rule.name))
+        leaves = {name: draw.uniform(-4, 4, _GENERIC) for name, t in instance.types.items() if t == "float64"}
+        if len(leaves) < len(instance.types):
+            continue
+        instance.resize(_GENERIC)
+        with np.errstate(all="ignore"):
+            left, right = instance.sides(leaves)
+        if left.dtype.kind != "f":
+            continue
+        lost = np.isnan(right) & np.isfinite(left)
+        if not isinstance(rule.right, Var):
+            lost |= np.isnan(left) & np.isfinite(right)
+        if lost.any():
+            i = int(np.flatnonzero(lost)[0])
+            place = ", ".join(f"{name}={array[i]:.3g}" for name, array in leaves.items())
+            return f"{rule.name} has a value on one side alone, at {place}: {left[i]:.3g} and {right[i]:.3g}"
+    return ""
 
 
 def _compared(instance: Instance, held_in: str) -> tuple[int, str]:

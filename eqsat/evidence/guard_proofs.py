@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from eqsat.base.numerics import DTYPES
 from eqsat.errors import InputError
-from eqsat.evidence.elementwise import check_values
+from eqsat.evidence.elementwise import check_values, defined_apart
 from eqsat.evidence.instances import Instance, Unfit
 from eqsat.evidence.promise_check import kept
 from eqsat.evidence.soundness import check_rule
@@ -88,7 +88,7 @@ def prove_guard(rule: AnyRule, timeout: float = 5.0) -> GuardProof:
         return GuardProof(rule.name, "in code")
     begun = time.monotonic()
     if not _has_integers(rule):
-        _, wrong = check_values(rule)
+        wrong = check_values(rule)[1] or defined_apart(rule)
         return GuardProof(rule.name, "refuted" if wrong else "no integers", wrong, seconds=time.monotonic() - begun)
     try:
         from eqsat.evidence.index_proofs import prove_equation

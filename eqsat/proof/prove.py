@@ -381,8 +381,8 @@ class _Pair:
         if not units:
             return ""
         return (
-            f", up to the rounding of {len(units)} constants by at most {max(units):.2g} units in the last place at "
-            "their scale"
+            f", up to the rounding of {len(units)} constant{'s' * (len(units) > 1)} by at most {max(units):.2g} units "
+            "in the last place at their scale"
         )
 
     def _exchanged(self, nearer: Sequence[Node], at: Mapping[str, Array], deadline: float) -> CoreProgram | None:

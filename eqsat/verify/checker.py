@@ -339,7 +339,8 @@ class _Models(_Statements):
     def compare(self, a: int, b: int) -> None:
         self._values += 1
         units = self._pair.rounding(a, b)
-        if units and absorbed(self.terms.node(a), self.terms.node(b)):
+        nodes = self.terms.node(a), self.terms.node(b)
+        if (units or adds_up(nodes)) and absorbed(*nodes):
             raise CheckFailed(f"one of the terms {a} and {b} is computed from the other, and rounded to it")
         self._rounding = max(self._rounding, units)
         self._rounded |= {a, b} if units else set()

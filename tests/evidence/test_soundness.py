@@ -277,6 +277,14 @@ def test_what_knows_no_integers_is_tried_on_every_value():
     assert "in float64 at a=-" in wrong.reason
 
 
+def test_sides_of_a_rule_have_values_at_the_same_points():
+    """Or a proof by way of one that has none would make a root of a square its base."""
+    wrong = prove_guard(rule("mutant", "sqrt(a * b) == sqrt(a) * sqrt(b)", numerics="range-changing"))
+    assert wrong.status == "refuted"
+    assert "on one side alone" in wrong.reason
+    assert prove_guard(rule("mine", "sqrt(a) * sqrt(a) == a", numerics="range-changing")).status == "no integers"
+
+
 @pytest.mark.parametrize(("dtype", "quiet"), [("float16", 0x0200), ("bfloat16", 0x0040)])
 def test_no_value_that_rules_are_tried_on_is_a_signalling_nan(dtype: str, quiet: int):
     every = values(dtype, 1)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -223,3 +224,32 @@ def test_a_worker_that_loads_takes_no_time_of_the_first_e_graph(monkeypatch: pyt
     monkeypatch.setattr(prove, "_QUICK_SHARE", 0.02)
     saturate._WORKERS.end_idle()
     assert eqsat.prove(left, right, time_limit=20).method == "rules"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "large"),
+    [("float32", 1e8), ("float32", 1e30), ("float16", 4096.0), ("bfloat16", 2.0**9), ("float64", 2.0**54)],
+)
+def test_what_rounding_absorbs_is_no_proof(dtype: str, large: float) -> None:
+    """x + large + 3 - large is x where large + 3 is folded: two such values of three would make everything equal."""
+    spec = eqsat.spec((5,), dtype)
+    n = np.dtype(dtype).type if dtype != "bfloat16" else ml_dtypes.bfloat16
+    left = eqsat.trace(lambda x: eqsat.where(x > n(90), n(2) * x, x) + (x + n(large) + n(3) - n(large)), spec)
+    right = eqsat.trace(lambda x: eqsat.where(x > n(90), n(3) * x, x) + (x + n(3)), spec)
+    for certify in (False, True):
+        assert eqsat.prove(left, right, time_limit=4.0, certify=certify).verdict != "proved"
+
+
+def test_a_root_of_a_square_has_the_sign_of_no_factor() -> None:
+    spec = eqsat.spec((5,))
+    square = eqsat.trace(lambda x: eqsat.sqrt((x + 1e4) * (x + 1e4)), spec)
+    assert eqsat.prove(square, eqsat.trace(lambda x: x + 1e4, spec), time_limit=4.0).verdict != "proved"
+    assert eqsat.prove(square, eqsat.trace(lambda x: eqsat.abs(x + 1e4), spec), time_limit=4.0).verdict == "proved"
+
+
+def test_a_proof_says_which_rounding_it_took_as_equal() -> None:
+    weights = np.array([[1.5, -2], [3, 1]], np.float32)
+    folded = (weights * np.float32(3)).astype(np.float32) * np.float32(1 + 2**-22)
+    spec = eqsat.spec((1, 2))
+    proof = eqsat.prove(eqsat.trace(lambda x: (x @ weights) * 3, spec), eqsat.trace(lambda x: x @ folded, spec))
+    assert (proof.verdict, "rounding of 1 constant" in proof.reason) == ("proved", True)

@@ -68,7 +68,7 @@ PAYS: dict[str, Row] = {
     "function-of-number-and-of-broadcast": (lambda x: (6.0 / spread(x, 400, 300, 50)).sum(0), ((300, 50),)),
     # numbers
     "function-of-number": (lambda x: (x - 2.0) + 2.0, ((500, 96),)),
-    "function-of-numbers": (lambda x: (x * 4.0) * 0.25, ((500, 96),)),
+    "function-of-numbers": (lambda x: (x + 4.0) + -4.0, ((500, 96),)),
     "subtract-zero": (lambda x: x - 0.0, ((500, 96),)),
     "subtract-from-zero": (lambda x: 0.0 - (0.0 - x), ((500, 96),)),
     "multiply-by-minus-one": (lambda x: -(x * -1.0), ((500, 96),)),

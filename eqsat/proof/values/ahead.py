@@ -94,11 +94,12 @@ class Ahead:
         a, b = self.value(left), self.value(right)
         if not is_float(left.dtype):
             return bool((a == b).all())
-        units = units_apart(a, b, LAST_PLACE[left.dtype], adds_up([left, right]))
+        sums = adds_up([left, right])
+        units = units_apart(a, b, LAST_PLACE[left.dtype], sums)
         agree = units <= min(_SHARE * TOLERANCE[left.dtype] / LAST_PLACE[left.dtype], ROUNDING)
+        if agree and (units or sums) and absorbed(left, right):
+            return False
         if units and agree:
-            if absorbed(left, right):
-                return False
             self.rounded[left, right] = units
         return agree
 
