@@ -55,9 +55,9 @@ def check_values(rule: Rule) -> tuple[int, str]:
 
 
 def defined_apart(rule: Rule) -> str:
-    """Where one side of an elementwise rule has a value and the other has none, at points that are not special; empty if
-    nowhere, or if what has the value is an operand itself.
+    """Where one side of an elementwise rule has a value and the other has none, at points that are not special.
 
+    Empty if nowhere, or if what has the value is an operand itself.
     A proof may go through a side that has no value: sqrt(a * a) is abs(a), and would be a by way of sqrt(a) * sqrt(a).
     An operand can stand for what equals it where that has a value, and contradicts nothing.
     """
