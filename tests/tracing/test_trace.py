@@ -14,6 +14,7 @@ import eqsat
 from eqsat.base import numerics
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.tracing import functions
+from eqsat.tracing.expression import parse
 from eqsat.tracing.trace import Spec
 
 RNG = np.random.default_rng(0)
@@ -243,6 +244,22 @@ def test_specs_normalise() -> None:
     assert eqsat.spec(counted, np.float16) == Spec((2, 3), "float16")
     assert eqsat.spec(4, "f32") == eqsat.spec((4,), "float32")
     assert eqsat.trace(lambda x: x, X.astype(np.float32)).inputs[0].spec == "f32[3,4]"
+
+
+@pytest.mark.parametrize("text", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "b1", "?", "int"])
+def test_numpys_dtype_strings_mean_what_they_mean_in_numpy(text: str) -> None:
+    assert np.dtype(eqsat.spec(3, text).dtype) == np.dtype(text)
+    assert eqsat.trace(lambda x: x.astype(text), eqsat.spec(3)).outputs["out"].dtype == np.dtype(text).name
+
+
+def test_short_names_that_numpy_does_not_know_are_element_types() -> None:
+    names = ("f64", "f32", "bf16", "i64", "i32", "i16", "u16", "f8_e5m2")
+    assert [eqsat.spec(3, name).dtype for name in names] == [numerics.LONG[name] for name in names]
+
+
+def test_a_printed_type_counts_bits() -> None:
+    assert parse("x", {"x": "i8[3]"}).inputs[0].dtype == "int8"
+    assert parse("x.astype('i8')", {"x": "f32[3]"}).outputs["out"].dtype == "int64"
 
 
 def test_arrays_that_a_function_closes_over_are_constants() -> None:
