@@ -17,7 +17,7 @@ from eqsat.base.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
-from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, gathered, known, term_of
+from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, array, gathered, known, term_of, view
 
 # Operands
 
@@ -263,12 +263,12 @@ def logical_or(a: Value, b: Value) -> Tracer:
 
 def where(condition: Value, x: Value, y: Value) -> Tracer:
     """x where the condition holds, else y, broadcast."""
-    return Tracer(composites.broadcasting("where", _truth(condition), *_promoted(x, y)))
+    return array(composites.broadcasting("where", _truth(condition), *_promoted(x, y)))
 
 
 def clip(x: Value, min: Value = None, max: Value = None) -> Tracer:
     """min(max(x, lo), hi)"""
-    out = x if isinstance(x, Tracer) else Tracer(term_of(x))
+    out = Tracer(term_of(x))
     out = out if min is None else maximum(out, min)
     return out if max is None else minimum(out, max)
 
@@ -316,7 +316,10 @@ def outer(a: Value, b: Value) -> Tracer:
 
 def einsum(equation: str, *operands: Value) -> Tracer:
     """NumPy's einsum, with each label at most once per operand."""
-    return Tracer(composites.einsum(equation, *_promoted(*operands)))
+    terms = _promoted(*operands)
+    result = composites.einsum(equation, *terms)
+    moved = len(terms) == 1 and result.size == terms[0].size  # a view, unless sums are of one element
+    return view(operands[0], result) if moved else Tracer(result)
 
 
 # Reductions
@@ -384,11 +387,11 @@ def logsumexp(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
 
 
 def reshape(x: Value, shape: int | Sequence[int]) -> Tracer:
-    return Tracer(ops.reshape(term_of(x), (shape,) if isinstance(shape, int) else shape))
+    return view(x, ops.reshape(term_of(x), (shape,) if isinstance(shape, int) else shape))
 
 
 def transpose(x: Value, axes: Sequence[int] | None = None) -> Tracer:
-    return Tracer(ops.transpose(term_of(x), axes))
+    return view(x, ops.transpose(term_of(x), axes))
 
 
 def swapaxes(x: Value, axis1: int, axis2: int) -> Tracer:
@@ -396,30 +399,30 @@ def swapaxes(x: Value, axis1: int, axis2: int) -> Tracer:
     order = list(range(term.ndim))
     i, j = ops.axis_of(axis1, term.ndim), ops.axis_of(axis2, term.ndim)
     order[i], order[j] = j, i
-    return Tracer(ops.transpose(term, order))
+    return view(x, ops.transpose(term, order))
 
 
 def moveaxis(x: Value, source: int, destination: int) -> Tracer:
     term = term_of(x)
     order = [i for i in range(term.ndim) if i != ops.axis_of(source, term.ndim)]
     order.insert(ops.axis_of(destination, term.ndim), ops.axis_of(source, term.ndim))
-    return Tracer(ops.transpose(term, order))
+    return view(x, ops.transpose(term, order))
 
 
 def broadcast_to(x: Value, shape: Sequence[int]) -> Tracer:
-    return Tracer(ops.broadcast(term_of(x), tuple(shape)))
+    return view(x, ops.broadcast(term_of(x), tuple(shape)))
 
 
 def squeeze(x: Value, axis: Axis = None) -> Tracer:
-    return Tracer(ops.squeeze(term_of(x), axis))
+    return view(x, ops.squeeze(term_of(x), axis))
 
 
 def expand_dims(x: Value, axis: int | Sequence[int]) -> Tracer:
-    return Tracer(ops.unsqueeze(term_of(x), axis))
+    return view(x, ops.unsqueeze(term_of(x), axis))
 
 
 def flip(x: Value, axis: Axis = None) -> Tracer:
-    return Tracer(ops.flip(term_of(x), axis))
+    return view(x, ops.flip(term_of(x), axis))
 
 
 def tile(x: Value, reps: int | Sequence[int]) -> Tracer:
@@ -466,7 +469,7 @@ def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     else:
         ends = [0, *indices_or_sections, n]
         sizes = [b - a for a, b in pairwise(ends)]
-    return [Tracer(part) for part in ops.split(term, sizes, axis)]
+    return [view(x, part) for part in ops.split(term, sizes, axis)]
 
 
 def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", constant_values: float = 0) -> Tracer:
@@ -487,11 +490,11 @@ def take(x: Value, indices: Value, axis: int | None = None) -> Tracer:
 
 
 def full(shape: int | Sequence[int], fill_value: float, dtype: Any = "float32") -> Tracer:
-    return Tracer(ops.full(fill_value, (shape,) if isinstance(shape, int) else tuple(shape), dtype_name(dtype)))
+    return array(ops.full(fill_value, (shape,) if isinstance(shape, int) else tuple(shape), dtype_name(dtype)))
 
 
 def full_like(x: Value, fill_value: float) -> Tracer:
-    return Tracer(ops.full_like(fill_value, term_of(x)))
+    return array(ops.full_like(fill_value, term_of(x)))
 
 
 def zeros(shape: int | Sequence[int], dtype: Any = "float32") -> Tracer:

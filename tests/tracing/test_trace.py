@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import subprocess
 import sys
 from collections.abc import Callable
@@ -334,6 +335,142 @@ def test_what_cannot_be_traced_says_why(function: Callable[..., Any], error: typ
     with pytest.raises(error) as caught:
         eqsat.trace(function, eqsat.spec((3, 4), "float64"))
     assert message in str(caught.value)
+
+
+# Augmented assignment
+
+
+def changed_alias(x: Any) -> Any:
+    y = x
+    y += 1
+    return x
+
+
+def scalars_are_replaced(x: Any) -> Any:
+    total = first = x[0, 0]
+    total += x[1, 1]
+    mean = other = x.mean()
+    mean *= 2
+    return total + first + mean + other
+
+
+def changed_values(x: Any, y: Any) -> Any:
+    x += y
+    x -= x.mean(0)
+    x *= 0.5
+    x /= y + 10
+    x //= 0.125
+    x %= 3
+    x **= 2
+    x @= np.eye(4)
+    return x
+
+
+def changed_bools(x: Any) -> Any:
+    x &= np.array([True, False, True, True])
+    x |= ~x[0].copy()
+    x ^= True
+    return x
+
+
+def changed_copies(x: Any) -> Any:
+    rows = (x @ x.T).reshape(-1)  # what this is a view of is in use no more
+    rows *= 2
+    copy, flat = x.T.copy(), x.flatten()
+    copy += 1
+    flat += 2
+    return copy.sum() + flat.sum() + rows.sum() + x.sum()
+
+
+IN_PLACE: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (changed_alias, (X,)),
+    (changed_alias, (np.array(1.5),)),
+    (lambda x: changed_alias(x[0, 0]), (X,)),
+    (scalars_are_replaced, (X,)),
+    (changed_values, (X, Y)),
+    (changed_values, (X.astype(np.float32), Y)),
+    (changed_values, (X.astype(np.float16), Y)),
+    (changed_bools, (B,)),
+    (changed_copies, (X,)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(IN_PLACE)))
+def test_augmented_assignment_is_numpys(case: int) -> None:
+    function, arrays = IN_PLACE[case]
+    got, expected = traced(function, *arrays), function(*(np.copy(a) for a in arrays))
+    assert got.dtype == expected.dtype
+    tolerance = 8 * np.finfo(got.dtype).eps if got.dtype.kind == "f" else 0
+    np.testing.assert_allclose(got, expected, tolerance, tolerance)
+
+
+def in_place(name: str, viewed: Callable[[Any], Any] = lambda x: x, other: Any = 1) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        y = viewed(x)
+        y = getattr(operator, name)(y, other)
+        return x
+
+    return function
+
+
+@pytest.mark.parametrize("view", ["x[0]", "x[..., 0, 0]", "x.T", "x.mT", "x.reshape(-1)", "x.ravel()", "x[None]"])
+def test_a_view_is_not_changed_in_place(view: str) -> None:
+    with pytest.raises(InputError, match=r"would also change the views .* use a copy, x\.copy\(\)"):
+        eqsat.trace(in_place("iadd", lambda x: eval(view, {"x": x})), X)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: np.transpose(x),
+        lambda x: np.swapaxes(x, 0, 1),
+        lambda x: np.moveaxis(x, 0, 1),
+        lambda x: np.squeeze(x[:1]),
+        lambda x: np.expand_dims(x, 0),
+        lambda x: np.flip(x, 0),
+        lambda x: np.broadcast_to(x, (2, 3, 4)),
+        lambda x: np.split(x, 3)[1],
+        lambda x: np.einsum("ij->ji", x),
+    ],
+)
+def test_what_has_views_is_not_changed_in_place(view: Callable[[Any], Any]) -> None:
+    def function(x: Any) -> Any:
+        seen = view(x)
+        x += 1
+        return seen
+
+    with pytest.raises(InputError, match="would also change the views"):
+        eqsat.trace(function, X)
+
+
+@pytest.mark.parametrize(
+    ("array", "name", "other", "error", "message"),
+    [
+        (N, "itruediv", 2, DtypeError, "divide in place: int64 cannot hold a result in float64"),
+        (N, "iadd", 1.5, DtypeError, "add in place: int64 cannot hold a result in float64"),
+        (B, "iadd", 1, DtypeError, "add in place: bool cannot hold a result in int64"),
+        (X, "iadd", np.ones((2, 3, 4)), ShapeError, "(3, 4) cannot hold a result of (2, 3, 4)"),
+        (X, "imatmul", np.ones((4, 2)), ShapeError, "(3, 4) cannot hold a result of (3, 2)"),
+    ],
+)
+def test_what_numpy_refuses_in_place_is_refused(
+    array: Any, name: str, other: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        in_place(name, other=other)(array.copy())
+    with pytest.raises(error) as caught:
+        eqsat.trace(in_place(name, other=other), array)
+    assert message in str(caught.value)
+
+
+def test_an_array_is_not_changed_by_what_is_traced() -> None:
+    def function(x: Any) -> Any:
+        total = np.zeros((3, 4))
+        total += x
+        return total
+
+    with pytest.raises(InputError, match="add into an array cannot be traced"):
+        eqsat.trace(function, X)
 
 
 @pytest.mark.parametrize(
