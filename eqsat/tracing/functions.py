@@ -56,6 +56,11 @@ def _floating(value: Value) -> Term:
     return term if term.dtype in FLOATS else ops.cast(term, "float64")
 
 
+def _of_arrays(values: Sequence[Value]) -> list[Term]:
+    """The values as terms of NumPy's common type for functions that take numbers as arrays, of float64 and int64."""
+    return _promoted(*(np.asarray(v) if isinstance(v, bool | int | float) else v for v in values))
+
+
 def _integral(term: Term) -> bool:
     return kind_of(term.dtype) == "int"
 
@@ -113,6 +118,14 @@ def reciprocal(x: Value) -> Tracer:
     return Tracer(ops.reciprocal(term))
 
 
+def positive(x: Value) -> Tracer:
+    """+x: the value itself. Raises DtypeError for bools, as NumPy does."""
+    term = term_of(x)
+    if term.dtype == "bool":
+        raise DtypeError("positive takes numbers, got bool")
+    return Tracer(term)
+
+
 def negative(x: Value) -> Tracer:
     return Tracer(ops.neg(term_of(x)))
 
@@ -134,6 +147,7 @@ def _binary_function(name: str, doc: str) -> Callable[[Value, Value], Tracer]:
     def function(a: Value, b: Value) -> Tracer:
         return Tracer(composites.broadcasting(name, *_promoted(a, b)))
 
+    function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
 
@@ -303,10 +317,10 @@ def matmul(a: Value, b: Value) -> Tracer:
 
 def dot(a: Value, b: Value) -> Tracer:
     """NumPy's dot for scalars, vectors and matrices; use `einsum` for more dims."""
-    x, y = _promoted(a, b)
+    x, y = _of_arrays([a, b])
     if x.ndim > 2 or y.ndim > 2:
         raise ShapeError(f"dot takes at most two dims, got {x.shape} and {y.shape}: use matmul or einsum")
-    return multiply(a, b) if 0 in (x.ndim, y.ndim) else matmul(a, b)
+    return (multiply if 0 in (x.ndim, y.ndim) else matmul)(Tracer(x), Tracer(y))
 
 
 def outer(a: Value, b: Value) -> Tracer:
@@ -316,7 +330,7 @@ def outer(a: Value, b: Value) -> Tracer:
 
 def einsum(equation: str, *operands: Value) -> Tracer:
     """NumPy's einsum, with each label at most once per operand."""
-    terms = _promoted(*operands)
+    terms = _of_arrays(operands)
     result = composites.einsum(equation, *terms)
     moved = len(terms) == 1 and result.size == terms[0].size  # a view, unless sums are of one element
     return view(operands[0], result) if moved else Tracer(result)

@@ -150,6 +150,8 @@ class Tracer:
         return _call(_UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__), *args, **kwargs)
 
     def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(np, func.__name__, None) is not func:  # one of the same name, such as numpy.linalg.outer
+            raise InputError(f"{func.__module__}.{func.__name__} cannot be traced")
         return _call(func.__name__, *args, **kwargs)
 
     __add__, __radd__ = _both("add")
@@ -158,7 +160,7 @@ class Tracer:
     __truediv__, __rtruediv__ = _both("divide")
     __floordiv__, __rfloordiv__ = _both("floor_divide")
     __mod__, __rmod__ = _both("remainder")
-    __pow__, __rpow__ = _both("power")
+    __rpow__ = _both("power")[1]
     __matmul__, __rmatmul__ = _both("matmul")
     __and__, __rand__ = _both("bitwise_and")
     __or__, __ror__ = _both("bitwise_or")
@@ -175,7 +177,12 @@ class Tracer:
     __ipow__, __imatmul__ = map(_in_place, ("power", "matmul"))
     __iand__, __ior__, __ixor__ = map(_in_place, ("bitwise_and", "bitwise_or", "bitwise_xor"))
 
-    __neg__, __abs__, __invert__ = map(_unary, ("negative", "abs", "invert"))
+    __pos__, __neg__, __abs__, __invert__ = map(_unary, ("positive", "negative", "abs", "invert"))
+
+    def __pow__(self, other: Value) -> Tracer:
+        if self.term.dtype == "bool" and isinstance(other, int) and other == 2:
+            return self.astype("int8")  # as NumPy squares bools
+        return _call("power", self, other)
 
     def __getitem__(self, key: Any) -> Tracer:
         keys = key if isinstance(key, tuple) else (key,)
