@@ -61,8 +61,8 @@ _FUNCTIONS = frozenset({
     "expand_dims", "flip", "floor", "floor_divide", "full", "full_like", "gelu", "greater", "greater_equal", "hstack",
     "invert", "layernorm", "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and",
     "logical_not", "logical_or", "logsumexp", "matmul", "max", "max_pool", "maximum", "mean", "min", "minimum",
-    "moveaxis", "multiply", "negative", "not_equal", "ones", "outer", "pad", "power", "prod", "reciprocal", "relu",
-    "remainder", "reshape", "rint", "rmsnorm", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax",
+    "moveaxis", "multiply", "negative", "not_equal", "ones", "outer", "pad", "positive", "power", "prod", "reciprocal",
+    "relu", "remainder", "reshape", "rint", "rmsnorm", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax",
     "softplus", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "tanh", "tile",
     "transpose", "var", "vstack", "where", "zeros",
 })  # fmt: skip

@@ -99,9 +99,10 @@ class Jitted:
         return sizes, tuple(open_key)
 
     def _outside(self, sizes: Mapping[str, int]) -> bool:
-        """Whether there is no dim, or a size outside of its range."""
-        ranges = ((self._ranges.get(name, DEFAULT_RANGE), size) for name, size in sizes.items())
-        return not sizes or any(not low <= size <= high for (low, high), size in ranges)
+        """Whether no dim has several sizes, or a size is outside of its range."""
+        ranges = {name: self._ranges.get(name, DEFAULT_RANGE) for name in sizes}
+        inside = all(low <= sizes[name] <= high for name, (low, high) in ranges.items())
+        return not inside or all(low == high for low, high in ranges.values())
 
     def _instance(
         self, bound: inspect.BoundArguments, sizes: dict[str, int], key: Any

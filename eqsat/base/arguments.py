@@ -16,7 +16,7 @@ PLACES = ("numpy", "simt", "gpu")
 
 def shown(value: object) -> str:
     """A short text for a value in an error message; arrays show only their shape and dtype."""
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
         return f"{type(value).__name__} of shape {value.shape} and dtype {value.dtype}"  # type: ignore[attr-defined]
     if isinstance(value, list | tuple) and any(hasattr(v, "shape") for v in value):
         return f"[{', '.join(map(shown, value))}]"

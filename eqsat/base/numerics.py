@@ -63,6 +63,9 @@ SHORT = {
 }
 """Names as programs print them: `f32[348,768]`."""
 
+LONG = {short: name for name, short in SHORT.items()}
+"""Element types by these names. 'i8' is int8 where a printed type is read, and int64 where NumPy's meaning holds."""
+
 
 # Element types
 
@@ -78,19 +81,28 @@ def np_dtype(name: str) -> np.dtype[Any]:
 def dtype_name(dtype: Any) -> str:
     """The element type for a NumPy dtype, anything that `np.dtype` accepts, or a short name such as 'f32'.
 
+    Where NumPy knows a short name, its meaning holds, which counts bytes: 'i8' is int64, as in NumPy.
+
     Raises:
         DtypeError: the dtype is in neither `DTYPES` nor `STORED`.
     """
     if isinstance(dtype, str):
         if dtype in _NUMPY:
             return dtype
-        for name, short in SHORT.items():
-            if short == dtype:
-                return name
+        if dtype in LONG and not _known_to_numpy(dtype):
+            return LONG[dtype]
     try:
         return _NAMES[np.dtype(dtype)]
     except (KeyError, TypeError, ValueError, AttributeError):
         raise DtypeError(f"unsupported element type {dtype}: the supported ones are {', '.join(_NUMPY)}") from None
+
+
+def _known_to_numpy(text: str) -> bool:
+    try:
+        np.dtype(text)
+    except TypeError:
+        return False
+    return True
 
 
 def is_float(dtype: str) -> bool:

@@ -37,12 +37,13 @@ def optimize_buckets(
         As `optimize_dynamic`.
     """
     budget = TimeBudget.of(time_limit)
-    fixed = {name: size for name, size in (shapes or {}).items() if isinstance(size, int)}
-    parts = halves(Family.of(source, shapes).ranges)
+    ranges = Family.of(source, shapes).ranges
+    others = {name: size for name, size in (shapes or {}).items() if name not in ranges}
+    parts = halves(ranges)
     found: list[Dynamic] = []
-    for i, ranges in enumerate(parts):
+    for i, part in enumerate(parts):
         seconds = budget.left("write") / (len(parts) - i)
-        found.append(optimize_dynamic(source, {**fixed, **ranges}, time_limit=seconds, **options))
+        found.append(optimize_dynamic(source, {**others, **part}, time_limit=seconds, **options))
     return found
 
 

@@ -46,9 +46,9 @@ class Candidate:
     reasons: Mapping[int, str] = field(default_factory=dict)
 
     def as_source(self, reason: str, run: Runner) -> Candidate:
-        """The same search, if nothing of its choice is taken."""
+        """The same search, if nothing of its choice is taken: for this reason, where none is known."""
         changed = self.choice.changed()
-        reasons = {**self.reasons, **dict.fromkeys(changed, reason)}
+        reasons = {**dict.fromkeys(changed, reason), **self.reasons}
         choice = self.choice.keep(changed)
         made = assemble(choice.problem, choice.selection, self.written, run)
         return replace(self, choice=choice, made=made, model=None, points=(), reasons=reasons)
@@ -84,7 +84,7 @@ def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candid
             raise CheckFailed(f"the program has no model with named dimensions: {apart}") from None
         return first.as_source(str(apart), run)
     if len(reasons) == len(changed) and family.path is not None:
-        return replace(first, reasons=reasons).as_source("", run)
+        return replace(first, reasons=reasons).as_source("no part has a form for all sizes", run)
     if reasons:
         choice = choice.keep(list(reasons))
         made = assemble(problem, choice.selection, written, run)

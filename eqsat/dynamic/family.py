@@ -31,11 +31,13 @@ class Family:
         read: the program at some sizes.
         ranges: of its dims.
         path: the file that it was read from, if it was.
+        fixed: the sizes of dims that have only one.
     """
 
     read: Callable[[Point], Program]
     ranges: Mapping[str, Range]
     path: Path | None
+    fixed: Mapping[str, int]
 
     @staticmethod
     def of(source: Source, shapes: Mapping[str, int | Range] | None = None) -> Family:
@@ -47,14 +49,16 @@ class Family:
         given = dict(shapes or {})
         fixed = {name: size for name, size in given.items() if type(size) is int}
         ranges = {name: checked_range(name, size) for name, size in given.items() if name not in fixed}
+        if callable(source) and fixed:
+            raise InputError(f"size {fixed} of a program from a function: give a range for each of its dims")
+        fixed |= {name: low for name, (low, high) in ranges.items() if low == high}
+        ranges = {name: both for name, both in ranges.items() if name not in fixed}
         if callable(source):
-            if fixed:
-                raise InputError(f"size {fixed} of a program from a function: give a range for each of its dims")
-            return Family(source, ranges, None)
+            return Family(lambda point: source({**fixed, **point}), ranges, None, fixed)
         open_ = open_dimensions(source, {**fixed, **{name: low for name, (low, _) in ranges.items()}})
         ranges |= dict.fromkeys(open_, DEFAULT)
         path = Path(source) if isinstance(source, str | os.PathLike) else None
-        return Family(lambda point: from_onnx(source, {**fixed, **point}), ranges, path)
+        return Family(lambda point: from_onnx(source, {**fixed, **point}), ranges, path, fixed)
 
     @property
     def largest(self) -> Point:

@@ -60,11 +60,10 @@ class Dynamic:
             raise InputError("the model stays as it is; it was given in memory, so there is no file to copy")
 
     def at(self, sizes: Mapping[str, int]) -> Program:
-        """The optimised program at these sizes of all dims.
+        """The optimised program at these sizes of all dims; those that are fixed may be among them.
 
         Raises:
             InputError: a dim has no size, or there is no program at these sizes.
         """
-        if self.model is None:
-            return self.family.at(dict(sizes))
-        return at(self.model, dict(sizes))
+        point = {name: size for name, size in sizes.items() if self.family.fixed.get(name) != size}
+        return self.family.at(point) if self.model is None else at(self.model, point)

@@ -76,6 +76,7 @@ class Result:
         It takes the inputs in order, or one mapping from input name to array. It returns the outputs in the same way:
         an array, a tuple of arrays, or a mapping from output name to array. On a GPU it takes CuPy arrays, DLPack
         tensors (torch) or NumPy arrays and returns the same kind; calls are asynchronous on the caller's stream.
+        With `numpy` it can be pickled.
 
         Args:
             on: `numpy`, `simt` (the kernels themselves, in the CPU checker) or `gpu` (through CuPy); by default `gpu`
@@ -101,37 +102,43 @@ class Result:
 
             signature = Signature.of(self.source)
             run = gpu_runner(self.plan, device or self.report["device"], signature, exact, tune, capture, held)
-            return self._callable(run)
+            return _Compiled(self.source, run)
         if tune is not None or capture:
             raise InputError(f"compile: tuning and capturing are for a GPU, not for {on!r}: times there say nothing")
         if on == "numpy":
-            return self._callable(self._on_host(self.plan.run_numpy))
+            return _Compiled(self.source, _OnHost(self.source, self.plan.run_numpy))
         from eqsat.gpu.run.run import runner
 
-        return self._callable(self._on_host(runner(self.plan, on, device or self.report["device"], exact=exact)))
+        run = runner(self.plan, on, device or self.report["device"], exact=exact)
+        return _Compiled(self.source, _OnHost(self.source, run))
 
-    def _callable(self, run: Callable[[Mapping[str, Any]], Sequence[Any]]) -> Callable[..., Any]:
-        """The calling convention for users, around a function from inputs by name to the outputs in order."""
-        names, outputs = self.source.input_names, list(self.source.outputs)
 
-        def call(*arrays: Any) -> Any:
-            by_name = len(arrays) == 1 and isinstance(arrays[0], Mapping)
-            if not by_name and len(arrays) != len(names):
-                raise InputError(f"the program takes {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
-            results = run(arrays[0] if by_name else dict(zip(names, arrays, strict=True)))
-            if by_name:
-                return dict(zip(outputs, results, strict=True))
-            return results[0] if len(results) == 1 else tuple(results)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compiled:
+    """The calling convention for users, around a function from inputs by name to the outputs in order."""
 
-        return call
+    source: Program
+    run: Callable[[Mapping[str, Any]], Sequence[Any]]
 
-    def _on_host(self, run: Callable[..., Any]) -> Callable[[Mapping[str, Any]], list[Any]]:
-        """A function of flat NumPy arrays as a function of shaped ones, with checks."""
-        source = self.source
+    def __call__(self, *arrays: Any) -> Any:
+        names = self.source.input_names
+        by_name = len(arrays) == 1 and isinstance(arrays[0], Mapping)
+        if not by_name and len(arrays) != len(names):
+            raise InputError(f"the program takes {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
+        results = self.run(arrays[0] if by_name else dict(zip(names, arrays, strict=True)))
+        if by_name:
+            return dict(zip(self.source.outputs, results, strict=True))
+        return results[0] if len(results) == 1 else tuple(results)
 
-        def call(given: Mapping[str, Any]) -> list[Any]:
-            flat = {t.attr("name"): a.reshape(-1) for t, a in source.bind_inputs(given, "native").items()}
-            shapes = [term.shape for term in source.outputs.values()]
-            return [array.reshape(shape) for array, shape in zip(run(flat), shapes, strict=True)]
 
-        return call
+@dataclass(frozen=True, slots=True, eq=False)
+class _OnHost:
+    """A function of flat NumPy arrays as a function of shaped ones, with checks."""
+
+    source: Program
+    run: Callable[..., Any]
+
+    def __call__(self, given: Mapping[str, Any]) -> list[Any]:
+        flat = {t.attr("name"): a.reshape(-1) for t, a in self.source.bind_inputs(given, "native").items()}
+        shapes = [term.shape for term in self.source.outputs.values()]
+        return [array.reshape(shape) for array, shape in zip(self.run(flat), shapes, strict=True)]

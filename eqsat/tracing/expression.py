@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.arguments import instance
-from eqsat.base.numerics import SHORT, np_dtype, random_array
+from eqsat.base.numerics import LONG, np_dtype, random_array
 from eqsat.errors import InputError
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -35,7 +35,6 @@ _METHODS = frozenset(
     {"T", "mT", "sum", "mean", "max", "min", "prod", "reshape", "transpose", "astype", "swapaxes", "squeeze"}
 )
 _TYPE = re.compile(r"(?P<const>const:)?(?P<dtype>[a-z]+[0-9]*)\[(?P<shape>[0-9, ]*)\]")
-_LONG = {short: long for long, short in SHORT.items()}
 
 
 def parse(text: str, lets: Mapping[str, str]) -> Program:
@@ -195,9 +194,9 @@ def _marked(message: str, text: str, span: tuple[int, int] | None) -> InputError
 def _type(name: str, text: str) -> tuple[bool, tuple[int, ...], str]:
     instance(f"the type of {name}", text, str, "a text such as f32[348,768]")
     found = _TYPE.fullmatch(text.strip())
-    dtype = found and _LONG.get(found["dtype"], found["dtype"])
-    if not found or dtype not in SHORT:
-        types = ", ".join(sorted(_LONG))
+    dtype = found and LONG.get(found["dtype"], found["dtype"])
+    if not found or dtype not in LONG.values():
+        types = ", ".join(sorted(LONG))
         raise InputError(
             f"--let {name}={text}: expected a type, as in {name}=f32[348,768] or {name}=const:f32[768,64] "
             f"(element types: {types})"

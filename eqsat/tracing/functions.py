@@ -17,7 +17,7 @@ from eqsat.base.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
-from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, gathered, known, term_of
+from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, array, gathered, known, term_of, view
 
 # Operands
 
@@ -54,6 +54,11 @@ def _floating(value: Value) -> Term:
     """The value as a float; integers become float64, as in NumPy's means and divisions."""
     term = term_of(value)
     return term if term.dtype in FLOATS else ops.cast(term, "float64")
+
+
+def _of_arrays(values: Sequence[Value]) -> list[Term]:
+    """The values as terms of NumPy's common type for functions that take numbers as arrays, of float64 and int64."""
+    return _promoted(*(np.asarray(v) if isinstance(v, bool | int | float) else v for v in values))
 
 
 def _integral(term: Term) -> bool:
@@ -113,6 +118,14 @@ def reciprocal(x: Value) -> Tracer:
     return Tracer(ops.reciprocal(term))
 
 
+def positive(x: Value) -> Tracer:
+    """+x: the value itself. Raises DtypeError for bools, as NumPy does."""
+    term = term_of(x)
+    if term.dtype == "bool":
+        raise DtypeError("positive takes numbers, got bool")
+    return Tracer(term)
+
+
 def negative(x: Value) -> Tracer:
     return Tracer(ops.neg(term_of(x)))
 
@@ -134,6 +147,7 @@ def _binary_function(name: str, doc: str) -> Callable[[Value, Value], Tracer]:
     def function(a: Value, b: Value) -> Tracer:
         return Tracer(composites.broadcasting(name, *_promoted(a, b)))
 
+    function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
 
@@ -263,12 +277,12 @@ def logical_or(a: Value, b: Value) -> Tracer:
 
 def where(condition: Value, x: Value, y: Value) -> Tracer:
     """x where the condition holds, else y, broadcast."""
-    return Tracer(composites.broadcasting("where", _truth(condition), *_promoted(x, y)))
+    return array(composites.broadcasting("where", _truth(condition), *_promoted(x, y)))
 
 
 def clip(x: Value, min: Value = None, max: Value = None) -> Tracer:
     """min(max(x, lo), hi)"""
-    out = x if isinstance(x, Tracer) else Tracer(term_of(x))
+    out = Tracer(term_of(x))
     out = out if min is None else maximum(out, min)
     return out if max is None else minimum(out, max)
 
@@ -303,10 +317,10 @@ def matmul(a: Value, b: Value) -> Tracer:
 
 def dot(a: Value, b: Value) -> Tracer:
     """NumPy's dot for scalars, vectors and matrices; use `einsum` for more dims."""
-    x, y = _promoted(a, b)
+    x, y = _of_arrays([a, b])
     if x.ndim > 2 or y.ndim > 2:
         raise ShapeError(f"dot takes at most two dims, got {x.shape} and {y.shape}: use matmul or einsum")
-    return multiply(a, b) if 0 in (x.ndim, y.ndim) else matmul(a, b)
+    return (multiply if 0 in (x.ndim, y.ndim) else matmul)(Tracer(x), Tracer(y))
 
 
 def outer(a: Value, b: Value) -> Tracer:
@@ -316,7 +330,10 @@ def outer(a: Value, b: Value) -> Tracer:
 
 def einsum(equation: str, *operands: Value) -> Tracer:
     """NumPy's einsum, with each label at most once per operand."""
-    return Tracer(composites.einsum(equation, *_promoted(*operands)))
+    terms = _of_arrays(operands)
+    result = composites.einsum(equation, *terms)
+    moved = len(terms) == 1 and result.size == terms[0].size  # a view, unless sums are of one element
+    return view(operands[0], result) if moved else Tracer(result)
 
 
 # Reductions
@@ -384,11 +401,11 @@ def logsumexp(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
 
 
 def reshape(x: Value, shape: int | Sequence[int]) -> Tracer:
-    return Tracer(ops.reshape(term_of(x), (shape,) if isinstance(shape, int) else shape))
+    return view(x, ops.reshape(term_of(x), (shape,) if isinstance(shape, int) else shape))
 
 
 def transpose(x: Value, axes: Sequence[int] | None = None) -> Tracer:
-    return Tracer(ops.transpose(term_of(x), axes))
+    return view(x, ops.transpose(term_of(x), axes))
 
 
 def swapaxes(x: Value, axis1: int, axis2: int) -> Tracer:
@@ -396,30 +413,30 @@ def swapaxes(x: Value, axis1: int, axis2: int) -> Tracer:
     order = list(range(term.ndim))
     i, j = ops.axis_of(axis1, term.ndim), ops.axis_of(axis2, term.ndim)
     order[i], order[j] = j, i
-    return Tracer(ops.transpose(term, order))
+    return view(x, ops.transpose(term, order))
 
 
 def moveaxis(x: Value, source: int, destination: int) -> Tracer:
     term = term_of(x)
     order = [i for i in range(term.ndim) if i != ops.axis_of(source, term.ndim)]
     order.insert(ops.axis_of(destination, term.ndim), ops.axis_of(source, term.ndim))
-    return Tracer(ops.transpose(term, order))
+    return view(x, ops.transpose(term, order))
 
 
 def broadcast_to(x: Value, shape: Sequence[int]) -> Tracer:
-    return Tracer(ops.broadcast(term_of(x), tuple(shape)))
+    return view(x, ops.broadcast(term_of(x), tuple(shape)))
 
 
 def squeeze(x: Value, axis: Axis = None) -> Tracer:
-    return Tracer(ops.squeeze(term_of(x), axis))
+    return view(x, ops.squeeze(term_of(x), axis))
 
 
 def expand_dims(x: Value, axis: int | Sequence[int]) -> Tracer:
-    return Tracer(ops.unsqueeze(term_of(x), axis))
+    return view(x, ops.unsqueeze(term_of(x), axis))
 
 
 def flip(x: Value, axis: Axis = None) -> Tracer:
-    return Tracer(ops.flip(term_of(x), axis))
+    return view(x, ops.flip(term_of(x), axis))
 
 
 def tile(x: Value, reps: int | Sequence[int]) -> Tracer:
@@ -466,7 +483,7 @@ def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     else:
         ends = [0, *indices_or_sections, n]
         sizes = [b - a for a, b in pairwise(ends)]
-    return [Tracer(part) for part in ops.split(term, sizes, axis)]
+    return [view(x, part) for part in ops.split(term, sizes, axis)]
 
 
 def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", constant_values: float = 0) -> Tracer:
@@ -487,11 +504,11 @@ def take(x: Value, indices: Value, axis: int | None = None) -> Tracer:
 
 
 def full(shape: int | Sequence[int], fill_value: float, dtype: Any = "float32") -> Tracer:
-    return Tracer(ops.full(fill_value, (shape,) if isinstance(shape, int) else tuple(shape), dtype_name(dtype)))
+    return array(ops.full(fill_value, (shape,) if isinstance(shape, int) else tuple(shape), dtype_name(dtype)))
 
 
 def full_like(x: Value, fill_value: float) -> Tracer:
-    return Tracer(ops.full_like(fill_value, term_of(x)))
+    return array(ops.full_like(fill_value, term_of(x)))
 
 
 def zeros(shape: int | Sequence[int], dtype: Any = "float32") -> Tracer:

@@ -31,7 +31,7 @@ from eqsat.errors import InputError
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Shape, Term
-from eqsat.tracing.tracer import Tracer, Value, term_of
+from eqsat.tracing.tracer import Tracer, Value, array, term_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def record(function: Callable[..., Any], bound: inspect.BoundArguments) -> tuple
         if like is None:
             return value
         inputs.append(ops.input(like.name or name, like.shape, like.dtype))
-        return Tracer(inputs[-1])
+        return Tracer(inputs[-1]) if isinstance(value, np.generic) else array(inputs[-1])
 
     replace_arguments(bound, place)
     results = Results.of(function(*bound.args, **bound.kwargs))

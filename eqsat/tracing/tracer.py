@@ -3,12 +3,18 @@
 A `Tracer` has the attributes, methods and operators of `numpy.ndarray`. They call the functions of
 `eqsat.tracing.functions`, which turn NumPy's broadcasting and type promotion into explicit operators. NumPy's own
 functions work too: `np.exp(tracer)` records the same operator as `eqsat.exp(tracer)`.
+
+`x += y` gives the tracer another term, so that all variables bound to it see the change, as they do with arrays. Views
+are tracers of their own, which would not see it. So each tracer knows those with which an array would share elements,
+and while any of them is in use, it is not changed in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from types import EllipsisType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -46,6 +52,28 @@ def _both(name: str) -> tuple[Callable[[Any, Value], Tracer], Callable[[Any, Val
     return _binary(name), lambda self, other: _call(name, other, self)
 
 
+def _in_place(name: str) -> Callable[[Any, Value], Any]:
+    """The method of an augmented assignment, by NumPy's rules: the array keeps its shape and type."""
+
+    def method(self: Tracer, other: Value) -> Any:
+        if self._sharing is None:
+            return NotImplemented  # so Python binds the variable to another scalar
+        if sum(tracer() is not None for tracer in self._sharing) > 1:
+            raise InputError(
+                f"{name} in place: NumPy would also change the views that share elements with this value, which "
+                "tracing cannot follow: use a copy, x.copy(), or write x = x + y"
+            )
+        term = _call(name, self, other).term
+        if not np.can_cast(np_dtype(term.dtype), self.dtype, "same_kind"):
+            raise DtypeError(f"{name} in place: {self.dtype} cannot hold a result in {term.dtype}: write x = x + y")
+        if term.shape != self.shape:
+            raise ShapeError(f"{name} in place: {self.shape} cannot hold a result of {term.shape}: write x = x + y")
+        self.term = ops.cast(term, self.term.dtype)
+        return self
+
+    return method
+
+
 def _reduction(name: str) -> Callable[..., Tracer]:
     def method(self: Any, axis: Axis = None, keepdims: bool = False) -> Tracer:
         return _call(name, self, axis, keepdims=keepdims)
@@ -60,10 +88,13 @@ class Tracer:
     It has no values: using it as a condition raises InputError (write `eqsat.where`).
     """
 
-    __slots__ = ("term",)
+    __slots__ = ("__weakref__", "_sharing", "term")
 
     def __init__(self, term: Term) -> None:
         self.term = term
+        self._sharing: list[ref[Tracer]] | None = [ref(self)] if term.ndim else None
+        """The tracers that share elements: this one, its views, and what it views. None for a scalar, which cannot be
+        changed. Without dims NumPy has arrays, too: `array` makes them."""
 
     @property
     def shape(self) -> Shape:
@@ -114,9 +145,13 @@ class Tracer:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
         if method != "__call__":
             raise InputError(f"numpy.{ufunc.__name__} ({method}) cannot be traced")
+        if "out" in kwargs:
+            raise InputError(f"numpy.{ufunc.__name__} into an array cannot be traced: write x = x + y, not x += y")
         return _call(_UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__), *args, **kwargs)
 
     def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(np, func.__name__, None) is not func:  # one of the same name, such as numpy.linalg.outer
+            raise InputError(f"{func.__module__}.{func.__name__} cannot be traced")
         return _call(func.__name__, *args, **kwargs)
 
     __add__, __radd__ = _both("add")
@@ -125,7 +160,7 @@ class Tracer:
     __truediv__, __rtruediv__ = _both("divide")
     __floordiv__, __rfloordiv__ = _both("floor_divide")
     __mod__, __rmod__ = _both("remainder")
-    __pow__, __rpow__ = _both("power")
+    __rpow__ = _both("power")[1]
     __matmul__, __rmatmul__ = _both("matmul")
     __and__, __rand__ = _both("bitwise_and")
     __or__, __ror__ = _both("bitwise_or")
@@ -137,13 +172,33 @@ class Tracer:
     __gt__ = _binary("greater")
     __ge__ = _binary("greater_equal")
 
-    __neg__, __abs__, __invert__ = map(_unary, ("negative", "abs", "invert"))
+    __iadd__, __isub__, __imul__ = map(_in_place, ("add", "subtract", "multiply"))
+    __itruediv__, __ifloordiv__, __imod__ = map(_in_place, ("divide", "floor_divide", "remainder"))
+    __ipow__, __imatmul__ = map(_in_place, ("power", "matmul"))
+    __iand__, __ior__, __ixor__ = map(_in_place, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+
+    __pos__, __neg__, __abs__, __invert__ = map(_unary, ("positive", "negative", "abs", "invert"))
+
+    def __pow__(self, other: Value) -> Tracer:
+        if self.term.dtype == "bool" and isinstance(other, int) and other == 2:
+            return self.astype("int8")  # as NumPy squares bools
+        return _call("power", self, other)
 
     def __getitem__(self, key: Any) -> Tracer:
-        return _index(self.term, key if isinstance(key, tuple) else (key,))
+        keys = key if isinstance(key, tuple) else (key,)
+        term = _index(self.term, keys)
+        element = not term.ndim and EllipsisType not in map(type, keys)
+        basic = all(isinstance(k, int | np.integer | slice | EllipsisType | None) for k in keys)
+        return view(self, term) if basic and not element else Tracer(term)
 
     def astype(self, dtype: Any) -> Tracer:
-        return Tracer(ops.cast(self.term, dtype_name(dtype)))
+        return self._new(ops.cast(self.term, dtype_name(dtype)))
+
+    def copy(self) -> Tracer:
+        return self._new(self.term)
+
+    def _new(self, term: Term) -> Tracer:
+        return Tracer(term) if self._sharing is None else array(term)
 
     def reshape(self, *shape: Any) -> Tracer:
         return _call("reshape", self, shape[0] if len(shape) == 1 else shape)
@@ -156,7 +211,7 @@ class Tracer:
         return _call("swapaxes", self, axis1, axis2)
 
     def flatten(self) -> Tracer:
-        return _call("reshape", self, -1)
+        return _call("reshape", self, -1).copy()
 
     def ravel(self) -> Tracer:
         return _call("reshape", self, -1)
@@ -178,6 +233,22 @@ class Tracer:
 
 _UFUNC_NAMES = {"absolute": "abs", "true_divide": "divide"}
 """NumPy's ufuncs with a different name here."""
+
+
+def array(term: Term) -> Tracer:
+    """A tracer of an array, which can be changed in place, even if it has no dims."""
+    made = Tracer(term)
+    made._sharing = [ref(made)]
+    return made
+
+
+def view(x: Value, term: Term) -> Tracer:
+    """A tracer of a term that NumPy would compute as a view of x."""
+    made = Tracer(term)
+    if isinstance(x, Tracer) and x._sharing is not None:
+        made._sharing = x._sharing
+        made._sharing.append(ref(made))
+    return made
 
 
 def term_of(value: Value) -> Term:
@@ -213,7 +284,7 @@ def gathered(x: Term, indices: Term, axis: int) -> Term:
     return result
 
 
-def _index(x: Term, key: tuple[Any, ...]) -> Tracer:
+def _index(x: Term, key: tuple[Any, ...]) -> Term:
     """x[key] for integers, slices, None, one ellipsis and at most one integer array."""
     used = sum(1 for k in key if k is not None and k is not Ellipsis)
     if used > x.ndim or sum(k is Ellipsis for k in key) > 1:
@@ -248,4 +319,4 @@ def _index(x: Term, key: tuple[Any, ...]) -> Tracer:
             x = gathered(x, indices, axis)
             out.extend(indices.shape)
             axis += indices.ndim
-    return Tracer(ops.reshape(x, out))
+    return ops.reshape(x, out)

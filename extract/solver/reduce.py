@@ -15,7 +15,6 @@ the union of Req over kids(n), because an answer with n has all that m needs, be
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,13 +43,13 @@ INLINE_NODES = 4
 """A class with at most this many nodes may be inlined into its only parent class."""
 
 
-def forced_classes(problem: Problem) -> set[int]:
-    """The classes that every answer uses."""
+def forced_classes(problem: Problem, deadline: float) -> set[int]:
+    """Classes that every answer uses: all of them, or only the roots if the problem is too large or time runs out."""
     reduction = Reduction(problem)
     reduction.drop_underivable()
     reduction.drop_unreachable()
-    reduction.require(reduction.find_components(), math.inf)
-    reduction.force()
+    if reduction.require(reduction.find_components(), deadline):
+        reduction.force()
     return set(reduction.roots)
 
 

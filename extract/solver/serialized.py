@@ -7,9 +7,9 @@ A child is given as a node and means that node's class; a missing cost is 1. The
 that the roots use, without cycles; its cost is the sum of the chosen nodes' costs.
 
 Costs are converted exactly to integers (as decimals if they have few digits, as binary fractions otherwise), so that
-sums and bounds do not round. A negative cost is shifted away if its class is part of every answer. Otherwise using a
-class may lower the cost, and `eqsat.extract.solver.signed` solves the problem. A class that nothing needs is never part
-of an answer, even if it would lower the cost.
+sums and bounds do not round; costs too large or too far apart for that are refused. A negative cost is shifted away if
+its class is part of every answer. Otherwise using a class may lower the cost, and `eqsat.extract.solver.signed` solves
+the problem. A class that nothing needs is never part of an answer, even if it would lower the cost.
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ MARGIN, MOST = 0.15, 1.5
 PASSES = 2.0
 """Time reserved for starting up, the last step, checking and naming: a share of the time limit, at most this many
 seconds, plus this multiple of the reading time."""
+
+FORCED_SHARE = 0.1
+"""Share of the time limit for finding the classes that every answer uses, if costs are negative."""
+
+MOST_UNITS = 10**305
+"""Most units of cost in a file. The solver also computes with floats, which end at 1e308."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +93,12 @@ def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
 def _extract_file(path: str | Path, time_limit: float) -> dict[str, Any]:
     start = time.monotonic()
     data = _read(path)
-    egraph = parse(data, str(path))
+    egraph = parse(data, str(path), time.monotonic() + FORCED_SHARE * time_limit)
     read = time.monotonic() - start
     solution = egraph.solve(max(0.0, time_limit - min(MARGIN * time_limit, MOST) - (1 + PASSES) * read))
     choices = {egraph.classes[c]: egraph.nodes[i] for c, i in sorted(solution.choice.items())}
     cost = answer_cost(data, choices)
-    bound = cost if solution.optimal else min(cost, float(Fraction(solution.lower_bound - egraph.shift, egraph.scale)))
+    bound = cost if solution.optimal else _below(cost, Fraction(solution.lower_bound - egraph.shift, egraph.scale))
     return {
         "cost": cost,
         "lower_bound": bound,
@@ -103,12 +109,25 @@ def _extract_file(path: str | Path, time_limit: float) -> dict[str, Any]:
     }
 
 
+def _below(cost: float, bound: Fraction) -> float:
+    """A lower bound as a float that is no greater, and less than the cost, since it is no proof."""
+    nearest = float(bound)
+    return min(nearest if nearest <= bound else _next_below(nearest), _next_below(cost))
+
+
+def _next_below(value: float) -> float:
+    return math.nextafter(value, -math.inf)
+
+
 def _read(path: str | Path) -> Mapping[str, Any]:
     return read_json(Path(path), "a serialized e-graph")
 
 
-def parse(data: Any, name: str = "e-graph") -> SerializedEGraph:
-    """The extraction problem of a serialized e-graph; ``name`` is its name in errors."""
+def parse(data: Any, name: str = "e-graph", deadline: float = math.inf) -> SerializedEGraph:
+    """The extraction problem of a serialized e-graph; ``name`` is its name in errors.
+
+    After ``deadline``, no more negative costs are shifted away.
+    """
     nodes, roots = _fields(data, name)
     class_of: dict[str, str] = {}
     for key, node in nodes.items():
@@ -142,11 +161,17 @@ def parse(data: Any, name: str = "e-graph") -> SerializedEGraph:
         roots=tuple(index[r] for r in dict.fromkeys(roots)),
     )
     integers = [integer[c] for c in costs]
+    if sum(map(abs, integers)) > MOST_UNITS:
+        sizes = {abs(c) for c in costs if c}
+        raise InputError(
+            f"{name}: costs from {min(sizes):g} to {max(sizes):g} cannot be added up exactly; "
+            "round the small ones or scale the large ones down"
+        )
     bad = underivable(problem)
     if bad is not None:
         root = list(index)[bad]
         raise InputError(f"{name}: root e-class {root!r} has no acyclic derivation; nothing to extract")
-    shift = _shift_negative(problem, integers)
+    shift = _shift_negative(problem, integers, deadline)
     signed = integers if min(integers) < 0 else None
     problem.node_cost = [max(0, cost) for cost in integers]
     return SerializedEGraph(problem, list(index), list(nodes), costs, scale, shift, signed)
@@ -178,15 +203,18 @@ def _exact(costs: list[float]) -> dict[float, Fraction]:
     return exact
 
 
-def _shift_negative(bare: Problem, costs: list[int]) -> int:
-    """Raise the costs of classes that every answer uses, in place, until none is negative; return the sum added."""
+def _shift_negative(bare: Problem, costs: list[int], deadline: float) -> int:
+    """Raise the costs of classes that every answer uses, in place, until none is negative; return the sum added.
+
+    Only those classes are raised that are found before ``deadline``.
+    """
     lowest: dict[int, int] = {}
     for c, cost in zip(bare.node_class, costs, strict=True):
         if cost < 0:
             lowest[c] = min(cost, lowest.get(c, 0))
     if not lowest:
         return 0
-    forced = forced_classes(bare)
+    forced = forced_classes(bare, deadline)
     shifts = {c: -cost for c, cost in lowest.items() if c in forced}
     for i, c in enumerate(bare.node_class):
         costs[i] += shifts.get(c, 0)

@@ -180,6 +180,8 @@ def test_optimize_keeps_dynamic_dimensions(tmp_path: Path) -> None:
     assert (found["dims"], found["as_source"]) == ({"rows": [1, 40]}, False)
     assert from_onnx(out, {"rows": 7}).outputs["y"].shape == (7, 2)
     assert "One model for rows=1..40" in " ".join(printed("optimize", file, "--shape", "rows=1..40").split())
+    assert "dynamic" not in document("optimize", file, "-o", out, "--shape", "rows=7..7")
+    assert from_onnx(out).outputs["y"].shape == (7, 2)
     both = document("optimize", file, "-o", out, "--shape", "rows=1..40", "--buckets")["buckets"]
     assert [each["dynamic"]["dims"]["rows"] for each in both] == [[1, 6], [7, 40]]
     assert sorted(p.name for p in tmp_path.glob("out.rows*")) == ["out.rows1-6.onnx", "out.rows7-40.onnx"]

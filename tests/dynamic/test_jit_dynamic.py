@@ -33,6 +33,15 @@ def test_one_search_serves_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(searches) == first > 0
 
 
+@pytest.mark.parametrize("ranges", [{"rows": (3, 3)}, {"rows": (3, 3), "columns": (1, 8)}])
+def test_a_range_may_hold_one_size(ranges: dict[str, tuple[int, int]]) -> None:
+    columns = "columns" if "columns" in ranges else None
+    f = eqsat.jit(lambda x: x * 2, dynamic={"x": ("rows", columns)}, ranges=ranges, time_limit=5)
+    for rows in (3, 4):
+        x = np.ones((rows, 5), np.float32)
+        np.testing.assert_array_equal(f(x), x * 2)
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [(((2, 3, 4), (3, 2)), "x has 3 axes, but 2 names"), (((2, 3), (3, 5)), "'rows' is 2 on one axis and 5")],

@@ -11,8 +11,12 @@ import onnxruntime
 import pytest
 
 import eqsat
+from eqsat.cli.shared.report import dynamic_lines
+from eqsat.dynamic import candidate
 from eqsat.dynamic.compete import Prices, least_worst
+from eqsat.dynamic.written import Instances
 from eqsat.errors import InputError
+from eqsat.frontends.onnx.dims.join import Model
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
@@ -135,6 +139,34 @@ def test_a_file_that_gains_nothing_is_copied(tmp_path: Path) -> None:
     assert out.read_bytes() == file.read_bytes()
 
 
+def test_a_range_of_one_size_is_a_size(tmp_path: Path) -> None:
+    file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(chained("batch", "seq"), file)
+    found = eqsat.optimize_dynamic(file, {"seq": (2, 30), "batch": (3, 3)}, time_limit=20)
+    assert found.report["dynamic"]["dims"] == {"seq": [2, 30]}
+    assert found.model is not None
+    found.save(out)
+    assert [entry.shape for entry in onnxruntime.InferenceSession(out).get_inputs()] == [[3, "seq", 16]]
+    assert found.at({"seq": 5, "batch": 3}).inputs[0].shape == found.at({"seq": 5}).inputs[0].shape == (3, 5, 16)
+    with pytest.raises(InputError, match="batch"):
+        found.at({"seq": 5, "batch": 4})
+    [bucket] = eqsat.optimize_buckets(file, {"seq": (2, 9), "batch": (3, 3)}, time_limit=20)
+    assert bucket.report["dynamic"]["dims"] == {"seq": [2, 9]}
+
+
+def test_a_part_that_stays_as_written_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Different(Instances):
+        def largest_model(self) -> tuple[Model, dict[int, str]]:
+            return self.model({}), dict.fromkeys(self._choice.changed(), "it differs")
+
+    monkeypatch.setattr(candidate, "Instances", Different)
+    file = tmp_path / "in.onnx"
+    onnx.save(chained("n"), file)
+    found = eqsat.optimize_dynamic(file, time_limit=20).report["dynamic"]
+    assert found["as_written"] == [{"parts": 1, "why": "it differs"}]
+    assert dynamic_lines(found)[-1] == "As written, 1 part: it differs."
+
+
 @pytest.mark.parametrize(
     ("dims", "shapes", "message"),
     [
@@ -143,6 +175,7 @@ def test_a_file_that_gains_nothing_is_copied(tmp_path: Path) -> None:
         (("n",), {"n": (0, 2)}, r"range \(0, 2\) for dimension 'n'"),
         (("n",), {"n": (1, 2, 3)}, "expected"),
         (("n",), {"n": 3}, "no dimension is open"),
+        (("n",), {"n": (3, 3)}, "no dimension is open"),
         ((3,), {}, "no dimension is open"),
     ],
 )

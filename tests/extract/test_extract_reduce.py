@@ -77,7 +77,7 @@ def test_forced_classes_are_in_every_answer() -> None:
         known = answers(problem)
         if known:
             used = [{problem.node_class[i] for i in nodes} for nodes in known]
-            assert forced_classes(problem) == set.intersection(*used)
+            assert forced_classes(problem, math.inf) == set.intersection(*used)
 
 
 @pytest.mark.parametrize(

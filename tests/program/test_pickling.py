@@ -36,6 +36,7 @@ def test_a_result_runs_after_its_travels():
     found = travelled(result)
     x = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
     np.testing.assert_array_equal(found.compile()(x), result.compile()(x))
+    np.testing.assert_array_equal(travelled(result.compile())(x), result.compile()(x))
     assert found.report == result.report
     assert found.source == result.source
 

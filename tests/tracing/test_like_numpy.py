@@ -29,7 +29,12 @@ Call = tuple[str, Callable[..., Any], Callable[..., Any]]
 
 SAME: dict[int, dict[str, Callable[..., Any]]] = {
     1: {
-        **{name: getattr(operator, name) for name in ("neg", "abs", "invert")},
+        **{name: getattr(operator, name) for name in ("pos", "neg", "abs", "invert")},
+        "x ** 2": lambda x: x**2,
+        "np.dot(x, 2)": lambda x: np.dot(x, 2),
+        "x.dot(2.0)": lambda x: x.dot(2.0),
+        "np.dot(True, x)": lambda x: np.dot(True, x),
+        "np.einsum('ij,->ij', x, 2)": lambda x: np.einsum("ij,->ij", x, 2),
         "x + True": lambda x: x + True,
         "x + 300": lambda x: x + 300,
         "x * 2.5": lambda x: x * 2.5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import eqsat
 from eqsat.base import numerics
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.tracing import functions
+from eqsat.tracing.expression import parse
 from eqsat.tracing.trace import Spec
 
 RNG = np.random.default_rng(0)
@@ -245,6 +247,22 @@ def test_specs_normalise() -> None:
     assert eqsat.trace(lambda x: x, X.astype(np.float32)).inputs[0].spec == "f32[3,4]"
 
 
+@pytest.mark.parametrize("text", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "b1", "?", "int"])
+def test_numpys_dtype_strings_mean_what_they_mean_in_numpy(text: str) -> None:
+    assert np.dtype(eqsat.spec(3, text).dtype) == np.dtype(text)
+    assert eqsat.trace(lambda x: x.astype(text), eqsat.spec(3)).outputs["out"].dtype == np.dtype(text).name
+
+
+def test_short_names_that_numpy_does_not_know_are_element_types() -> None:
+    names = ("f64", "f32", "bf16", "i64", "i32", "i16", "u16", "f8_e5m2")
+    assert [eqsat.spec(3, name).dtype for name in names] == [numerics.LONG[name] for name in names]
+
+
+def test_a_printed_type_counts_bits() -> None:
+    assert parse("x", {"x": "i8[3]"}).inputs[0].dtype == "int8"
+    assert parse("x.astype('i8')", {"x": "f32[3]"}).outputs["out"].dtype == "int64"
+
+
 def test_arrays_that_a_function_closes_over_are_constants() -> None:
     p = eqsat.trace(lambda x: x + Y, eqsat.spec((3, 4), "float64"))
     assert [t.op for t in p.terms()].count("constant") == 1
@@ -280,6 +298,10 @@ def test_jit_says_what_it_takes(misuse: Callable[[], Any], message: str) -> None
         (lambda x: 1 if x.sum() > 0 else 0, InputError, "neither true nor false"),
         (lambda x: np.asarray(x), InputError, "has no elements while it is traced"),
         (lambda x: np.linalg.norm(x), InputError, "norm cannot be traced"),
+        (lambda x: np.linalg.outer(x, x), InputError, "numpy.linalg.outer cannot be traced"),
+        (lambda x: np.emath.sqrt(x), InputError, "sqrt cannot be traced"),
+        (lambda x: +(x > 0), DtypeError, "positive takes numbers, got bool"),
+        (lambda x: np.sum(x, dtype=np.float64), TypeError, "dtype=<class 'numpy.float64'>): sum() got"),
         (lambda x: np.add.reduce(x), InputError, "numpy.add (reduce) cannot be traced"),
         (lambda x: x @ np.ones((3, 2)), ShapeError, "matmul takes (..., m, k) @ (..., k, n), got (3, 4) @ (3, 2)"),
         (lambda x: x + np.ones(3), ShapeError, "equal or 1, aligned right, got (3, 4) and (3,)"),
@@ -317,6 +339,142 @@ def test_what_cannot_be_traced_says_why(function: Callable[..., Any], error: typ
     with pytest.raises(error) as caught:
         eqsat.trace(function, eqsat.spec((3, 4), "float64"))
     assert message in str(caught.value)
+
+
+# Augmented assignment
+
+
+def changed_alias(x: Any) -> Any:
+    y = x
+    y += 1
+    return x
+
+
+def scalars_are_replaced(x: Any) -> Any:
+    total = first = x[0, 0]
+    total += x[1, 1]
+    mean = other = x.mean()
+    mean *= 2
+    return total + first + mean + other
+
+
+def changed_values(x: Any, y: Any) -> Any:
+    x += y
+    x -= x.mean(0)
+    x *= 0.5
+    x /= y + 10
+    x //= 0.125
+    x %= 3
+    x **= 2
+    x @= np.eye(4)
+    return x
+
+
+def changed_bools(x: Any) -> Any:
+    x &= np.array([True, False, True, True])
+    x |= ~x[0].copy()
+    x ^= True
+    return x
+
+
+def changed_copies(x: Any) -> Any:
+    rows = (x @ x.T).reshape(-1)  # what this is a view of is in use no more
+    rows *= 2
+    copy, flat = x.T.copy(), x.flatten()
+    copy += 1
+    flat += 2
+    return copy.sum() + flat.sum() + rows.sum() + x.sum()
+
+
+IN_PLACE: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (changed_alias, (X,)),
+    (changed_alias, (np.array(1.5),)),
+    (lambda x: changed_alias(x[0, 0]), (X,)),
+    (scalars_are_replaced, (X,)),
+    (changed_values, (X, Y)),
+    (changed_values, (X.astype(np.float32), Y)),
+    (changed_values, (X.astype(np.float16), Y)),
+    (changed_bools, (B,)),
+    (changed_copies, (X,)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(IN_PLACE)))
+def test_augmented_assignment_is_numpys(case: int) -> None:
+    function, arrays = IN_PLACE[case]
+    got, expected = traced(function, *arrays), function(*(np.copy(a) for a in arrays))
+    assert got.dtype == expected.dtype
+    tolerance = 8 * np.finfo(got.dtype).eps if got.dtype.kind == "f" else 0
+    np.testing.assert_allclose(got, expected, tolerance, tolerance)
+
+
+def in_place(name: str, viewed: Callable[[Any], Any] = lambda x: x, other: Any = 1) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        y = viewed(x)
+        y = getattr(operator, name)(y, other)
+        return x
+
+    return function
+
+
+@pytest.mark.parametrize("view", ["x[0]", "x[..., 0, 0]", "x.T", "x.mT", "x.reshape(-1)", "x.ravel()", "x[None]"])
+def test_a_view_is_not_changed_in_place(view: str) -> None:
+    with pytest.raises(InputError, match=r"would also change the views .* use a copy, x\.copy\(\)"):
+        eqsat.trace(in_place("iadd", lambda x: eval(view, {"x": x})), X)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: np.transpose(x),
+        lambda x: np.swapaxes(x, 0, 1),
+        lambda x: np.moveaxis(x, 0, 1),
+        lambda x: np.squeeze(x[:1]),
+        lambda x: np.expand_dims(x, 0),
+        lambda x: np.flip(x, 0),
+        lambda x: np.broadcast_to(x, (2, 3, 4)),
+        lambda x: np.split(x, 3)[1],
+        lambda x: np.einsum("ij->ji", x),
+    ],
+)
+def test_what_has_views_is_not_changed_in_place(view: Callable[[Any], Any]) -> None:
+    def function(x: Any) -> Any:
+        seen = view(x)
+        x += 1
+        return seen
+
+    with pytest.raises(InputError, match="would also change the views"):
+        eqsat.trace(function, X)
+
+
+@pytest.mark.parametrize(
+    ("array", "name", "other", "error", "message"),
+    [
+        (N, "itruediv", 2, DtypeError, "divide in place: int64 cannot hold a result in float64"),
+        (N, "iadd", 1.5, DtypeError, "add in place: int64 cannot hold a result in float64"),
+        (B, "iadd", 1, DtypeError, "add in place: bool cannot hold a result in int64"),
+        (X, "iadd", np.ones((2, 3, 4)), ShapeError, "(3, 4) cannot hold a result of (2, 3, 4)"),
+        (X, "imatmul", np.ones((4, 2)), ShapeError, "(3, 4) cannot hold a result of (3, 2)"),
+    ],
+)
+def test_what_numpy_refuses_in_place_is_refused(
+    array: Any, name: str, other: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        in_place(name, other=other)(array.copy())
+    with pytest.raises(error) as caught:
+        eqsat.trace(in_place(name, other=other), array)
+    assert message in str(caught.value)
+
+
+def test_an_array_is_not_changed_by_what_is_traced() -> None:
+    def function(x: Any) -> Any:
+        total = np.zeros((3, 4))
+        total += x
+        return total
+
+    with pytest.raises(InputError, match="add into an array cannot be traced"):
+        eqsat.trace(function, X)
 
 
 @pytest.mark.parametrize(

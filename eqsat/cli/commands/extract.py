@@ -31,6 +31,7 @@ def extract(
     with progress_bar(f"extracting from {egraph.name}"):
         found = extract_file(egraph, time_limit)
     if answer(found, json_file):
-        bound = f"lower bound {found['lower_bound']:g}, gap {found['gap']:.1%}"
+        gap = f"gap {found['gap']:.1%}" if found["gap"] >= 0.001 else "gap below 0.1%"
+        bound = f"lower bound {found['lower_bound']:g}, {gap}"
         state = "proven optimal" if found["optimal"] else bound
         typer.echo(f"cost {found['cost']:g}, {state}, {len(found['choices'])} classes, {found['seconds']:.2f} s")

@@ -88,7 +88,12 @@ def parse_shapes(pairs: Sequence[str] | None) -> dict[str, int]:
     Raises:
         InputError: a pair that is not NAME=SIZE with SIZE >= 0, or a name given twice.
     """
-    return _parsed(pairs, "NAME=SIZE with a whole number, as in --shape batch=16", whole_number)
+
+    def size(text: str) -> int | None:
+        given = _size_or_range(text)
+        return given if isinstance(given, int) else None
+
+    return _parsed(pairs, "NAME=SIZE with a whole number, as in --shape batch=16", size)
 
 
 def parse_ranges(pairs: Sequence[str] | None) -> dict[str, int | tuple[int, int]]:
@@ -97,15 +102,17 @@ def parse_ranges(pairs: Sequence[str] | None) -> dict[str, int | tuple[int, int]
     Raises:
         InputError: a pair that is not NAME=SIZE or NAME=LEAST..LARGEST, or a name given twice.
     """
+    wanted = "NAME=SIZE or NAME=LEAST..LARGEST with whole numbers, as in --shape seq=1..128"
+    return _parsed(pairs, wanted, _size_or_range)
 
-    def size(text: str) -> int | tuple[int, int] | None:
-        low, dots, high = text.partition("..")
-        ends = whole_number(low), whole_number(high)
-        if not dots:
-            return ends[0]
-        return None if ends[0] is None or ends[1] is None else (ends[0], ends[1])
 
-    return _parsed(pairs, "NAME=SIZE or NAME=LEAST..LARGEST with whole numbers, as in --shape seq=1..128", size)
+def _size_or_range(text: str) -> int | tuple[int, int] | None:
+    """A size, which may be written as a range from it to itself, or a range; None for anything else."""
+    low, dots, high = text.partition("..")
+    ends = whole_number(low), whole_number(high if dots else low)
+    if ends[0] is None or ends[1] is None:
+        return None
+    return ends[0] if ends[0] == ends[1] else (ends[0], ends[1])
 
 
 def whole_number(text: str) -> int | None:

@@ -109,7 +109,11 @@ def dynamic_lines(found: dict[str, Any]) -> list[str]:
             for one in found["predicted"]
         )
         lines.append(f"Predicted at {each}.")
-    return lines + [f"As written, {each['parts']} parts: {each['why']}." for each in found["as_written"]]
+    return lines + [f"As written, {_parts(each['parts'])}: {each['why']}." for each in found["as_written"]]
+
+
+def _parts(count: int) -> str:
+    return "1 part" if count == 1 else f"{count} parts"
 
 
 def _sizes(point: dict[str, int]) -> str:
