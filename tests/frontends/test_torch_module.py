@@ -11,6 +11,7 @@ import pytest
 
 from eqsat.errors import InputError
 from eqsat.frontends.torch.module import from_torch, to_torch
+from eqsat.frontends.torch.operators.tensors import refusing
 from eqsat.pipeline.optimize import optimize
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -152,3 +153,16 @@ def test_what_cannot_be_converted_is_refused_in_one_line(torch: Any, call: Any, 
     with pytest.raises(InputError, match=message) as caught:
         call(torch, torch.ones(1, 3))
     assert "\n" not in str(caught.value)
+
+
+def test_a_failure_closes_the_levels_that_it_leaves_open(torch: Any) -> None:
+    def fail_within() -> None:
+        torch._C._functorch._jvp_increment_nesting()
+        torch._C._enter_dual_level()
+        raise ValueError("no more")
+
+    x = torch.randn(2, 4)
+    with pytest.raises(InputError, match="torch cannot trace this: no more"), refusing("torch cannot trace this"):
+        fail_within()
+    from_torch(lambda x: x.softmax(-1), x)
+    torch.testing.assert_close(torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1], torch.cos(x))
