@@ -53,6 +53,14 @@ def test_a_product_and_a_bias_are_one_operator_of_torch(torch: Any) -> None:
     assert called == [["aten.addmm.default"], ["aten.mm.default"]]
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_product_and_a_number_are_a_sum(torch: Any, columns: int) -> None:
+    x, w, b = ops.input("x", (2, 4)), ops.input("w", (4, columns)), ops.input("b", ())
+    module = to_torch(Program((x, w, b), {"y": ops.add(ops.matmul(x, w), ops.broadcast(b, (2, columns)))}))
+    arrays = [torch.randn(term.shape) for term in (x, w, b)]
+    torch.testing.assert_close(module(*arrays), arrays[0] @ arrays[1] + arrays[2])
+
+
 def test_a_network_computes_what_torch_computes_at_inference(torch: Any) -> None:
     layers = torch.nn
     network = layers.Sequential(

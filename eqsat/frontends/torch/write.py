@@ -106,7 +106,7 @@ def _add(to: Writer, term: Term, a: Any, b: Any) -> Any:
     for product, bias in (term.args, term.args[::-1]):
         if product.op == "matmul" and product.ndim == 2 and bias.op == "broadcast" and to.readers[product] == 1:
             [row] = bias.args
-            if is_float(term.dtype) and row.size == row.shape[-1] == term.shape[1]:
+            if is_float(term.dtype) and row.shape[-1:] == (row.size,) == term.shape[1:]:
                 vector = to.values[row] if row.ndim == 1 else to.call("reshape", to.values[row], [row.size])
                 return to.call("addmm", vector, *(to.values[arg] for arg in product.args))
     return _commutative("add")(to, term, a, b)
