@@ -119,6 +119,21 @@ def test_functions_and_exported_programs(torch: Any) -> None:
     assert [term.shape for term in again.outputs.values()] == [(2, 2)]
 
 
+def test_attention_may_lie_otherwise_than_it_is_viewed(torch: Any) -> None:
+    def attention(x: Any) -> Any:
+        heads = x.view(2, 7, 2, 8).transpose(1, 2)
+        mixed = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        return mixed.transpose(1, 2).reshape(2, 7, 16).view(-1, 16)
+
+    x = torch.randn(2, 7, 16)
+    whole = type("Attention", (torch.nn.Module,), {"forward": staticmethod(attention)})()
+    exported = torch.export.export(whole, (x,))
+    before = str(exported.graph)
+    [got] = from_torch(exported, input_names=["x"]).run({"x": x.numpy()}).values()
+    np.testing.assert_allclose(got, attention(x).numpy(), rtol=1e-4, atol=1e-6)
+    assert str(exported.graph) == before
+
+
 def test_an_operator_without_a_row_is_carried_and_run_by_torch(torch: Any) -> None:
     x = torch.tensor([[3.0, 1.0, 2.0]])
     program = from_torch(lambda x: torch.sort(x * 2), x)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from keyword import iskeyword
 from typing import Any
 
@@ -59,7 +60,7 @@ def from_torch(
             "from_torch takes a torch.nn.Module, a function or an ExportedProgram, and its arguments, "
             f"got {shown(module)}"
         )
-    with refusing("torch cannot decompose the program into core operators"):
+    with refusing("torch cannot decompose the program into core operators"), _views_as_reshapes(torch, exported.graph):
         decomposed = exported.run_decompositions()
     return _program(torch, decomposed, *names)
 
@@ -94,6 +95,20 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any) -> Any:
     finally:
         for part, training in modes.items():
             part.training = training
+
+
+@contextmanager
+def _views_as_reshapes(torch: Any, graph: Any) -> Iterator[None]:
+    """Meanwhile, views are reshapes. A decomposition may lay out its result otherwise than the operator does, so that a
+    view of it fails; programs know no strides."""
+    views = graph.find_nodes(op="call_function", target=torch.ops.aten.view.default)
+    for node in views:
+        node.target = torch.ops.aten.reshape.default
+    try:
+        yield
+    finally:
+        for node in views:
+            node.target = torch.ops.aten.view.default
 
 
 def _program(torch: Any, exported: Any, input_names: list[str] | None, output_names: list[str] | None) -> Program:
