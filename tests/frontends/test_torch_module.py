@@ -134,6 +134,15 @@ def test_attention_may_lie_otherwise_than_it_is_viewed(torch: Any) -> None:
     assert str(exported.graph) == before
 
 
+def test_a_convolution_of_more_axes_than_torch_has_is_a_product(torch: Any) -> None:
+    x, w = ops.input("x", (2, 4, 6, 3, 5, 4)), ops.input("w", (6, 2, 2, 1, 3, 2))
+    y = ops.conv(x, w, (2, 1, 1, 1), (0, 1, 2, 0), (1, 1, 0, 0), (2, 1, 1, 3), groups=2)
+    program = Program((x, w), {"y": y})
+    tensors = [torch.randn(term.shape) for term in (x, w)]
+    wanted = program.run(dict(zip("xw", map(np.asarray, tensors), strict=True)))["y"]
+    np.testing.assert_allclose(to_torch(program)(*tensors).numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_an_operator_without_a_row_is_carried_and_run_by_torch(torch: Any) -> None:
     x = torch.tensor([[3.0, 1.0, 2.0]])
     program = from_torch(lambda x: torch.sort(x * 2), x)

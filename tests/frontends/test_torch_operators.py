@@ -128,6 +128,7 @@ WHOLE = {
     "bicubic": lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bicubic"),
     "trilinear": lambda x: torch.nn.functional.interpolate(x[None], scale_factor=2, mode="trilinear"),
     "transposed": lambda x: torch.nn.functional.conv_transpose2d(x, torch.ones(3, 2, 3, 3), stride=2),
+    "circular": lambda x: torch.nn.functional.pad(x, (1, 2, 2, 1), "circular"),
     "adaptive max": lambda x: torch.nn.functional.adaptive_max_pool2d(x, (3, 4)),
 }
 """Of x[1, 3, 6, 8]."""

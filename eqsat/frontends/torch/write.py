@@ -6,6 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from eqsat.errors import InputError
 from eqsat.frontends.torch.calls import TorchCall
 from eqsat.frontends.torch.operators.tensors import dtype_of, import_torch, to_tensor
 from eqsat.program.term import Term, topological
+
+_MOST_AXES = 3
+"""Of the windows of torch's convolutions and pools."""
 
 
 class Writer:
@@ -190,14 +194,27 @@ def _reduce(to: Writer, term: Term, x: Any) -> Any:
 
 
 def _conv(to: Writer, term: Term, x: Any, w: Any) -> Any:
-    """torch pads both sides alike."""
+    """torch pads both sides alike. What it does not have is a product of unfolded windows."""
     lo, hi, rank = term.attr("pads_lo"), term.attr("pads_hi"), len(term.attr("pads_lo"))
-    alike = lo == hi
-    if not alike:
-        x = _padded(to, x, (0, 0, *lo), (0, 0, *hi), 0)
-    pads = list(lo) if alike else [0] * rank
+    if lo != hi or rank > _MOST_AXES:
+        x, lo = _padded(to, x, (0, 0, *lo), (0, 0, *hi), 0), (0,) * rank
+    if rank > _MOST_AXES:
+        return _multiplied_windows(to, term, x, w)
     steps, apart = list(term.attr("strides")), list(term.attr("dilations"))
-    return to.call("convolution", x, w, None, steps, pads, apart, False, [0] * rank, term.attr("groups"))
+    return to.call("convolution", x, w, None, steps, list(lo), apart, False, [0] * rank, term.attr("groups"))
+
+
+def _multiplied_windows(to: Writer, term: Term, x: Any, w: Any) -> Any:
+    """A convolution of a padded tensor: a product for each group of channels."""
+    n, channels, *places = term.shape
+    groups, [per_group, *kernel] = term.attr("groups"), term.args[1].shape[1:]
+    rank, length = len(kernel), per_group * prod(kernel)
+    x = _unfolded(to, term, x, kernel)
+    x = to.call("reshape", x, [n, groups, per_group, *places, *kernel])
+    x = to.call("permute", x, [0, 1, 2, *range(3 + rank, 3 + 2 * rank), *range(3, 3 + rank)])
+    columns = to.call("reshape", x, [n, groups, length, prod(places)])
+    rows = to.call("reshape", w, [groups, channels // groups, length])
+    return to.call("reshape", to.call("matmul", rows, columns), list(term.shape))
 
 
 def _pool(to: Writer, term: Term, x: Any) -> Any:
@@ -207,7 +224,7 @@ def _pool(to: Writer, term: Term, x: Any) -> Any:
     kernel, steps, apart = (list(term.attr(name)) for name in ("kernel", "strides", "dilations"))
     rank, lo, hi = len(kernel), term.attr("pads_lo"), term.attr("pads_hi")
     x = _padded(to, x, (0, 0, *lo), (0, 0, *hi), lowest(term.dtype) if maximum else 0)
-    if not is_float(term.dtype) or rank > 3 or (not maximum and any(d != 1 for d in apart)):
+    if not is_float(term.dtype) or rank > _MOST_AXES or (not maximum and any(d != 1 for d in apart)):
         return _reduced_windows(to, term, x)
     if maximum:
         return to.call(f"max_pool{rank}d", x, kernel, steps, [0] * rank, apart)
@@ -218,15 +235,21 @@ def _pool(to: Writer, term: Term, x: Any) -> Any:
 
 
 def _reduced_windows(to: Writer, term: Term, x: Any) -> Any:
-    """A padded tensor's windows as further axes, reduced."""
-    window = zip(term.attr("kernel"), term.attr("strides"), term.attr("dilations"), strict=True)
-    for axis, (size, step, apart) in enumerate(window, 2):
-        x = to.call("unfold", x, axis, (size - 1) * apart + 1, step)
-        x = to.call("slice.Tensor", x, -1, 0, None, apart) if apart > 1 else x
+    """A pool of a padded tensor."""
+    x = _unfolded(to, term, x, term.attr("kernel"))
     last = list(range(-len(term.attr("kernel")), 0))
     if term.attr("kind") == "max":
         return to.call("amax", x, last)
     return to.call("sum.dim_IntList", x, last, dtype=dtype_of(term.dtype))
+
+
+def _unfolded(to: Writer, term: Term, x: Any, kernel: Sequence[int]) -> Any:
+    """A padded tensor with the elements of its windows as further axes."""
+    windows = zip(kernel, term.attr("strides"), term.attr("dilations"), strict=True)
+    for axis, (size, step, apart) in enumerate(windows, 2):
+        x = to.call("unfold", x, axis, (size - 1) * apart + 1, step)
+        x = to.call("slice.Tensor", x, -1, 0, None, apart) if apart > 1 else x
+    return x
 
 
 def _opaque(to: Writer, term: Term, *operands: Any) -> Any:
