@@ -143,6 +143,15 @@ def test_a_convolution_of_more_axes_than_torch_has_is_a_product(torch: Any) -> N
     np.testing.assert_allclose(to_torch(program)(*tensors).numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_the_sign_of_nan_is_zero_in_torch_and_nan_in_programs(torch: Any) -> None:
+    values = torch.tensor([torch.nan, -2.0, -0.0, torch.inf])
+    x = ops.input("x", (4,))
+    [read] = from_torch(lambda x: torch.sign(x), values, input_names=["x"]).run({"x": values.numpy()}).values()
+    written = to_torch(Program((x,), {"y": ops.sign(x)}))(values)
+    np.testing.assert_array_equal(read, [0, -1, 0, 1])
+    np.testing.assert_array_equal(written.numpy(), [np.nan, -1, 0, 1])
+
+
 def test_an_operator_without_a_row_is_carried_and_run_by_torch(torch: Any) -> None:
     x = torch.tensor([[3.0, 1.0, 2.0]])
     program = from_torch(lambda x: torch.sort(x * 2), x)

@@ -123,6 +123,12 @@ def _pow(to: Writer, term: Term, a: Any, b: Any) -> Any:
     return to.call("pow.Tensor_Tensor", a, b)
 
 
+def _sign(to: Writer, term: Term, x: Any) -> Any:
+    """NaN has the sign NaN, but 0 in torch."""
+    found = to.call("sign", x)
+    return to.call("where.self", to.call("isnan", x), x, found) if is_float(term.dtype) else found
+
+
 def _div(to: Writer, term: Term, a: Any, b: Any) -> Any:
     if "int" in term.dtype:
         return to.call("div.Tensor_mode", a, b, rounding_mode="trunc")
@@ -262,13 +268,13 @@ def _opaque(to: Writer, term: Term, *operands: Any) -> Any:
 
 _SAME_NAME = (
     "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "log", "log1p", "erf", "tanh", "sigmoid", "relu", "sin", "cos",
-    "floor", "ceil", "round", "sign",
+    "floor", "ceil", "round",
 )  # fmt: skip
 
 ROWS: Mapping[str, Row] = {
     **{name: _plain(name) for name in _SAME_NAME},
     "not": _plain("logical_not"),
-    "add": _add, "mul": _commutative("mul"), "sub": _binary("sub"), "div": _div,
+    "sign": _sign, "add": _add, "mul": _commutative("mul"), "sub": _binary("sub"), "div": _div,
     "pow": _pow, "mod": _binary("remainder"), "min": _plain("minimum"), "max": _plain("maximum"),
     "and": _plain("logical_and"), "or": _plain("logical_or"),
     "equal": _commutative("eq"), "less": _binary("lt"), "less_equal": _binary("le"),
