@@ -153,6 +153,16 @@ def test_it_stays_one_operator_where_graphs_of_operators_are_the_result(name: st
     assert len(left - {"<built-in function getitem>"}) == 1
 
 
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_images_of_float64_are_resized_in_float64(align_corners: bool) -> None:
+    def resized(x: Any) -> Any:
+        return torch.nn.functional.interpolate(x, (70, 7), mode="bilinear", align_corners=align_corners)
+
+    x = torch.rand(2, 3, 30, 5, dtype=torch.float64)
+    [found] = from_torch(resized, x, input_names=["x"]).run({"x": to_numpy(x)}).values()
+    np.testing.assert_allclose(found, to_numpy(resized(x)), rtol=1e-12, atol=1e-12)
+
+
 CARRIED = {
     "sort": lambda x: x.sort(-1).values,
     "topk": lambda x: x.topk(3).values,
