@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,15 @@ def test_functions_and_exported_programs(torch: Any) -> None:
     again = from_torch(torch.export.export(torch.nn.Linear(3, 2), examples[:1]))
     assert program.input_names == ["left", "right"]
     assert [term.shape for term in again.outputs.values()] == [(2, 2)]
+
+
+def test_functions_that_are_not_written_in_python(torch: Any) -> None:
+    x = torch.randn(2, 4)
+    chosen = from_torch(torch.where, x > 0, x, other=2 * x)
+    softmax = from_torch(partial(torch.softmax, dim=-1), x)
+    assert chosen.input_names == ["args_0", "args_1", "other"]
+    [found] = softmax.run({"args_0": x.numpy()}).values()
+    np.testing.assert_allclose(found, x.softmax(-1).numpy(), rtol=1e-6)
 
 
 def test_attention_may_lie_otherwise_than_it_is_viewed(torch: Any) -> None:

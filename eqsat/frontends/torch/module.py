@@ -40,8 +40,8 @@ def from_torch(
             Weights become constants. A module's training or evaluation mode is kept.
         examples, keywords: the arguments of a call: tensors or NumPy arrays, also within tuples, lists and dicts,
             become inputs; None, numbers and strings are fixed.
-        input_names, output_names: names in the program. By default inputs are called after the parameters, outputs
-            after the keys or fields of the result.
+        input_names, output_names: names in the program. By default inputs are called after the parameters (`args_0`,
+            `args_1` where the function is not written in Python), outputs after the keys or fields of the result.
 
     Raises:
         InputError: torch is not installed, an argument has the wrong type, torch cannot export the module, or the
@@ -86,7 +86,8 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any) -> Any:
     called = getattr(module, "__name__", type(module).__name__)
     whole = module
     if not isinstance(module, torch.nn.Module):
-        whole = type("Function", (torch.nn.Module,), {"forward": staticmethod(module)})()
+        forward = module if hasattr(module, "__code__") else _in_python(module)
+        whole = type("Function", (torch.nn.Module,), {"forward": staticmethod(forward)})()
     modes = {part: part.training for part in whole.modules()}
     whole.eval()
     try:
@@ -95,6 +96,11 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any) -> Any:
     finally:
         for part, training in modes.items():
             part.training = training
+
+
+def _in_python(function: Any) -> Any:
+    """A function of Python's own that calls another callable: torch exports no others."""
+    return lambda *args, **keywords: function(*args, **keywords)
 
 
 @contextmanager
