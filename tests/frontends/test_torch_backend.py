@@ -144,6 +144,9 @@ PASSING = [
     ("random", lambda: lambda x: (x @ x).sum(-1) + torch.rand(256), False, {}),
     ("in-place", lambda: lambda x: x.add_((x @ x).sum(-1)), False, {}),
     ("no-work-saved", lambda: torch.nn.LSTMCell(256, 64), False, {}),
+    ("vmap", lambda: lambda x: torch.vmap(lambda row: (row @ x).sum(-1))(x), False, {}),
+    ("grad", lambda: lambda x: torch.func.grad(lambda y: (y @ y).sin().sum())(x), False, {}),
+    ("jvp", lambda: lambda x: torch.func.jvp(lambda y: (y @ y).sum(-1), (x,), (x,))[1], False, {}),
     ("no-row", lambda: lambda x: torch.linalg.inv(x), False, {}),
     ("exact", lambda: RowSum(), False, {"numerics": "exact"}),
 ]
@@ -190,6 +193,17 @@ def test_what_is_not_known_stays_between_rewritten_parts(compiler: Compiler) -> 
         assert found.stride() == wanted.stride()
     called = [str(node.target) for node in compiler.graphs[0].graph.nodes]
     assert called.count("aten.sort.default") == 1
+    assert not compiler.untouched
+
+
+def test_branches_stay_behind_rewritten_parts(compiler: Compiler) -> None:
+    def function(x: Any, w: Any) -> Any:
+        sums = (x @ w).sum(-1)
+        return torch.cond(sums.sum() > 0, lambda y: y + 1, lambda y: y - 1, (sums,))
+
+    with torch.no_grad():
+        x, w = torch.randn(256, 256), torch.randn(256, 256)
+        torch.testing.assert_close(compiler(function)(x, w), function(x, w), rtol=1e-3, atol=1e-2)
     assert not compiler.untouched
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from eqsat.errors import InputError
 from eqsat.frontends.torch.module import from_torch, to_torch
+from eqsat.frontends.torch.operators.tensors import refusing
 from eqsat.pipeline.optimize import optimize
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -50,6 +52,14 @@ def test_a_product_and_a_bias_are_one_operator_of_torch(torch: Any) -> None:
         [str(node.target) for node in module.graph.nodes if "mm" in str(node.target)] for module in (alone, shared)
     ]
     assert called == [["aten.addmm.default"], ["aten.mm.default"]]
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_product_and_a_number_are_a_sum(torch: Any, columns: int) -> None:
+    x, w, b = ops.input("x", (2, 4)), ops.input("w", (4, columns)), ops.input("b", ())
+    module = to_torch(Program((x, w, b), {"y": ops.add(ops.matmul(x, w), ops.broadcast(b, (2, columns)))}))
+    arrays = [torch.randn(term.shape) for term in (x, w, b)]
+    torch.testing.assert_close(module(*arrays), arrays[0] @ arrays[1] + arrays[2])
 
 
 def test_a_network_computes_what_torch_computes_at_inference(torch: Any) -> None:
@@ -110,6 +120,48 @@ def test_functions_and_exported_programs(torch: Any) -> None:
     assert [term.shape for term in again.outputs.values()] == [(2, 2)]
 
 
+def test_functions_that_are_not_written_in_python(torch: Any) -> None:
+    x = torch.randn(2, 4)
+    chosen = from_torch(torch.where, x > 0, x, other=2 * x)
+    softmax = from_torch(partial(torch.softmax, dim=-1), x)
+    assert chosen.input_names == ["args_0", "args_1", "other"]
+    [found] = softmax.run({"args_0": x.numpy()}).values()
+    np.testing.assert_allclose(found, x.softmax(-1).numpy(), rtol=1e-6)
+
+
+def test_attention_may_lie_otherwise_than_it_is_viewed(torch: Any) -> None:
+    def attention(x: Any) -> Any:
+        heads = x.view(2, 7, 2, 8).transpose(1, 2)
+        mixed = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        return mixed.transpose(1, 2).reshape(2, 7, 16).view(-1, 16)
+
+    x = torch.randn(2, 7, 16)
+    whole = type("Attention", (torch.nn.Module,), {"forward": staticmethod(attention)})()
+    exported = torch.export.export(whole, (x,))
+    before = str(exported.graph)
+    [got] = from_torch(exported, input_names=["x"]).run({"x": x.numpy()}).values()
+    np.testing.assert_allclose(got, attention(x).numpy(), rtol=1e-4, atol=1e-6)
+    assert str(exported.graph) == before
+
+
+def test_a_convolution_of_more_axes_than_torch_has_is_a_product(torch: Any) -> None:
+    x, w = ops.input("x", (2, 4, 6, 3, 5, 4)), ops.input("w", (6, 2, 2, 1, 3, 2))
+    y = ops.conv(x, w, (2, 1, 1, 1), (0, 1, 2, 0), (1, 1, 0, 0), (2, 1, 1, 3), groups=2)
+    program = Program((x, w), {"y": y})
+    tensors = [torch.randn(term.shape) for term in (x, w)]
+    wanted = program.run(dict(zip("xw", map(np.asarray, tensors), strict=True)))["y"]
+    np.testing.assert_allclose(to_torch(program)(*tensors).numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_sign_of_nan_is_zero_in_torch_and_nan_in_programs(torch: Any) -> None:
+    values = torch.tensor([torch.nan, -2.0, -0.0, torch.inf])
+    x = ops.input("x", (4,))
+    [read] = from_torch(lambda x: torch.sign(x), values, input_names=["x"]).run({"x": values.numpy()}).values()
+    written = to_torch(Program((x,), {"y": ops.sign(x)}))(values)
+    np.testing.assert_array_equal(read, [0, -1, 0, 1])
+    np.testing.assert_array_equal(written.numpy(), [np.nan, -1, 0, 1])
+
+
 def test_an_operator_without_a_row_is_carried_and_run_by_torch(torch: Any) -> None:
     x = torch.tensor([[3.0, 1.0, 2.0]])
     program = from_torch(lambda x: torch.sort(x * 2), x)
@@ -152,3 +204,16 @@ def test_what_cannot_be_converted_is_refused_in_one_line(torch: Any, call: Any, 
     with pytest.raises(InputError, match=message) as caught:
         call(torch, torch.ones(1, 3))
     assert "\n" not in str(caught.value)
+
+
+def test_a_failure_closes_the_levels_that_it_leaves_open(torch: Any) -> None:
+    def fail_within() -> None:
+        torch._C._functorch._jvp_increment_nesting()
+        torch._C._enter_dual_level()
+        raise ValueError("no more")
+
+    x = torch.randn(2, 4)
+    with pytest.raises(InputError, match="torch cannot trace this: no more"), refusing("torch cannot trace this"):
+        fail_within()
+    from_torch(lambda x: x.softmax(-1), x)
+    torch.testing.assert_close(torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1], torch.cos(x))

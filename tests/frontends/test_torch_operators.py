@@ -128,6 +128,7 @@ WHOLE = {
     "bicubic": lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bicubic"),
     "trilinear": lambda x: torch.nn.functional.interpolate(x[None], scale_factor=2, mode="trilinear"),
     "transposed": lambda x: torch.nn.functional.conv_transpose2d(x, torch.ones(3, 2, 3, 3), stride=2),
+    "circular": lambda x: torch.nn.functional.pad(x, (1, 2, 2, 1), "circular"),
     "adaptive max": lambda x: torch.nn.functional.adaptive_max_pool2d(x, (3, 4)),
 }
 """Of x[1, 3, 6, 8]."""
@@ -150,6 +151,16 @@ def test_it_stays_one_operator_where_graphs_of_operators_are_the_result(name: st
     assert all(map(is_known, calls))
     left = {str(node.target) for node in calls if not is_known(node, but_whole=True)}
     assert len(left - {"<built-in function getitem>"}) == 1
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_images_of_float64_are_resized_in_float64(align_corners: bool) -> None:
+    def resized(x: Any) -> Any:
+        return torch.nn.functional.interpolate(x, (70, 7), mode="bilinear", align_corners=align_corners)
+
+    x = torch.rand(2, 3, 30, 5, dtype=torch.float64)
+    [found] = from_torch(resized, x, input_names=["x"]).run({"x": to_numpy(x)}).values()
+    np.testing.assert_allclose(found, to_numpy(resized(x)), rtol=1e-12, atol=1e-12)
 
 
 CARRIED = {

@@ -39,15 +39,16 @@ def select(x: Term, index: Array, axis: int) -> Term:
     return ops.gather(x, ops.constant(index), axis)
 
 
-# Coordinates: a position of the result in the input, in float32 as onnxruntime computes it: ties are decided alike
+# Coordinates: a position of the result in the input, in the type of the positions
 
 
 def _half_pixel(at: Array, axis: Axis) -> Array:
-    return (at + 0.5) / np.float32(axis.scale) - 0.5
+    return (at + 0.5) / at.dtype.type(axis.scale) - 0.5
 
 
 def _symmetric(at: Array, axis: Axis) -> Array:
-    adjustment = np.float32(axis.after) / (axis.before * np.float32(axis.scale))
+    real = at.dtype.type
+    adjustment = real(axis.after) / (axis.before * real(axis.scale))
     return axis.before / 2 * (1 - adjustment) + _half_pixel(at, axis)
 
 
@@ -58,7 +59,7 @@ def _align_corners(at: Array, axis: Axis) -> Array:
 
 COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
     "align_corners": _align_corners,
-    "asymmetric": lambda at, axis: at / np.float32(axis.scale),
+    "asymmetric": lambda at, axis: at / at.dtype.type(axis.scale),
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
     "pytorch_half_pixel": lambda at, axis: _half_pixel(at, axis) if axis.after > 1 else at * 0.0,
@@ -115,8 +116,12 @@ def _weighted(x: Term, axis: int, taps: Sequence[tuple[Array, Array]], exclude_o
 
 
 def resample(x: Term, axes: dict[int, Axis], mode: str, coordinates: str, rounding: str, cubic: float = -0.75,
-             exclude_outside: bool = False) -> Term:  # fmt: skip
-    """`x` with the given axes resized. Raises Declined for a mode that is not covered."""
+             exclude_outside: bool = False, precision: str = "float32") -> Term:  # fmt: skip
+    """`x` with the given axes resized. Raises Declined for a mode that is not covered.
+
+    Args:
+        precision: the type of coordinates. onnxruntime computes them in float32, so that ties are decided alike.
+    """
     if coordinates not in COORDINATES:
         raise Declined(f"coordinates '{coordinates}'")
     if mode != "nearest" and not is_float(x.dtype):
@@ -131,7 +136,7 @@ def resample(x: Term, axes: dict[int, Axis], mode: str, coordinates: str, roundi
             continue
         if not axis.after:
             return ops.full(0, [axes[j].after if j in axes else n for j, n in enumerate(x.shape)], narrow)
-        at = COORDINATES[coordinates](np.arange(axis.after, dtype=np.float32), axis)
+        at = COORDINATES[coordinates](np.arange(axis.after, dtype=np_dtype(precision)), axis)
         if mode == "nearest":
             if rounding not in ROUNDINGS:
                 raise Declined(f"rounding '{rounding}'")

@@ -21,11 +21,13 @@ def captured(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
 
     Raises:
         InputError: an input has a symbolic size, torch cannot trace the module, or the module changes an input, draws
-            random numbers or has other effects.
+            random numbers, differentiates, maps over a batch or has other effects.
     """
     torch = import_torch()
     if not all(isinstance(x, torch.Tensor) and all(isinstance(n, int) for n in x.shape) for x in inputs):
         raise InputError("eqsat takes tensors of fixed shapes: torch.compile(..., dynamic=False) recompiles for others")
+    if level := _level(torch, module):
+        raise InputError(f"{level} is a part of torch.func, which is left to torch")
     mode = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
     fakes = [mode.from_tensor(x, static_shapes=True) for x in inputs]
     with torch._guards.tracing(None), mode, refusing("torch cannot trace a graph"):
@@ -35,8 +37,19 @@ def captured(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
     if effect := _effect(torch, module):
         raise InputError(f"{effect} changes a tensor in place, draws random numbers or has other effects")
     for node in module.graph.find_nodes(op="get_attr"):
-        node.meta["val"] = getattr(module, node.target)
+        held = getattr(module, node.target)
+        if isinstance(held, torch.Tensor):  # and no graph that an operator such as `cond` runs
+            node.meta["val"] = held
     return module, fakes
+
+
+def _level(torch: Any, module: Any) -> str | None:
+    """The name of a call that opens or closes a level of `torch.func`, as Dynamo writes out `grad`, `jvp` and `vmap`;
+    None if there is none. Levels have numbers, which are others within the level that functionalises."""
+    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+    graphs = [part.graph for part in parts if isinstance(part, torch.fx.GraphModule)]
+    targets = (node.target for graph in graphs for node in graph.nodes if node.op == "call_function")
+    return next((target.__name__ for target in targets if "_functorch" in str(getattr(target, "__module__", ""))), None)
 
 
 def _traced(torch: Any, module: Any, fakes: Sequence[Any], table: Mapping[Any, Any]) -> Any:

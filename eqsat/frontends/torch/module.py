@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from keyword import iskeyword
 from typing import Any
 
@@ -39,8 +40,8 @@ def from_torch(
             Weights become constants. A module's training or evaluation mode is kept.
         examples, keywords: the arguments of a call: tensors or NumPy arrays, also within tuples, lists and dicts,
             become inputs; None, numbers and strings are fixed.
-        input_names, output_names: names in the program. By default inputs are called after the parameters, outputs
-            after the keys or fields of the result.
+        input_names, output_names: names in the program. By default inputs are called after the parameters (`args_0`,
+            `args_1` where the function is not written in Python), outputs after the keys or fields of the result.
 
     Raises:
         InputError: torch is not installed, an argument has the wrong type, torch cannot export the module, or the
@@ -59,7 +60,7 @@ def from_torch(
             "from_torch takes a torch.nn.Module, a function or an ExportedProgram, and its arguments, "
             f"got {shown(module)}"
         )
-    with refusing("torch cannot decompose the program into core operators"):
+    with refusing("torch cannot decompose the program into core operators"), _views_as_reshapes(torch, exported.graph):
         decomposed = exported.run_decompositions()
     return _program(torch, decomposed, *names)
 
@@ -85,7 +86,8 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any) -> Any:
     called = getattr(module, "__name__", type(module).__name__)
     whole = module
     if not isinstance(module, torch.nn.Module):
-        whole = type("Function", (torch.nn.Module,), {"forward": staticmethod(module)})()
+        forward = module if hasattr(module, "__code__") else _in_python(module)
+        whole = type("Function", (torch.nn.Module,), {"forward": staticmethod(forward)})()
     modes = {part: part.training for part in whole.modules()}
     whole.eval()
     try:
@@ -94,6 +96,25 @@ def _exported(torch: Any, module: Any, args: Any, kwargs: Any) -> Any:
     finally:
         for part, training in modes.items():
             part.training = training
+
+
+def _in_python(function: Any) -> Any:
+    """A function of Python's own that calls another callable: torch exports no others."""
+    return lambda *args, **keywords: function(*args, **keywords)
+
+
+@contextmanager
+def _views_as_reshapes(torch: Any, graph: Any) -> Iterator[None]:
+    """Meanwhile, views are reshapes. A decomposition may lay out its result otherwise than the operator does, so that a
+    view of it fails; programs know no strides."""
+    views = graph.find_nodes(op="call_function", target=torch.ops.aten.view.default)
+    for node in views:
+        node.target = torch.ops.aten.reshape.default
+    try:
+        yield
+    finally:
+        for node in views:
+            node.target = torch.ops.aten.view.default
 
 
 def _program(torch: Any, exported: Any, input_names: list[str] | None, output_names: list[str] | None) -> Program:

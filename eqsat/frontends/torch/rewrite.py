@@ -109,7 +109,8 @@ def _finished(graph_module: Any) -> Any:
 def _known(graph_module: Any, constants: Mapping[int, Any]) -> dict[Any, Term]:
     """Nodes whose values never change, as constants."""
     placeholders, attributes = (graph_module.graph.find_nodes(op=kind) for kind in ("placeholder", "get_attr"))
-    held = {placeholders[i]: x for i, x in constants.items()} | {node: node.meta["val"] for node in attributes}
+    held = {placeholders[i]: x for i, x in constants.items()}
+    held |= {node: node.meta["val"] for node in attributes if "val" in node.meta}
     return {node: ops.constant(to_numpy(x)) for node, x in held.items() if _holds(x)}
 
 

@@ -6,6 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from eqsat.errors import InputError
 from eqsat.frontends.torch.calls import TorchCall
 from eqsat.frontends.torch.operators.tensors import dtype_of, import_torch, to_tensor
 from eqsat.program.term import Term, topological
+
+_MOST_AXES = 3
+"""Of the windows of torch's convolutions and pools."""
 
 
 class Writer:
@@ -106,7 +110,7 @@ def _add(to: Writer, term: Term, a: Any, b: Any) -> Any:
     for product, bias in (term.args, term.args[::-1]):
         if product.op == "matmul" and product.ndim == 2 and bias.op == "broadcast" and to.readers[product] == 1:
             [row] = bias.args
-            if is_float(term.dtype) and row.size == row.shape[-1] == term.shape[1]:
+            if is_float(term.dtype) and row.shape[-1:] == (row.size,) == term.shape[1:]:
                 vector = to.values[row] if row.ndim == 1 else to.call("reshape", to.values[row], [row.size])
                 return to.call("addmm", vector, *(to.values[arg] for arg in product.args))
     return _commutative("add")(to, term, a, b)
@@ -117,6 +121,12 @@ def _pow(to: Writer, term: Term, a: Any, b: Any) -> Any:
     if exponent.op == "full":
         return to.call("pow.Tensor_Scalar", a, exponent.attr("value"))
     return to.call("pow.Tensor_Tensor", a, b)
+
+
+def _sign(to: Writer, term: Term, x: Any) -> Any:
+    """NaN has the sign NaN, but 0 in torch."""
+    found = to.call("sign", x)
+    return to.call("where.self", to.call("isnan", x), x, found) if is_float(term.dtype) else found
 
 
 def _div(to: Writer, term: Term, a: Any, b: Any) -> Any:
@@ -190,14 +200,27 @@ def _reduce(to: Writer, term: Term, x: Any) -> Any:
 
 
 def _conv(to: Writer, term: Term, x: Any, w: Any) -> Any:
-    """torch pads both sides alike."""
+    """torch pads both sides alike. What it does not have is a product of unfolded windows."""
     lo, hi, rank = term.attr("pads_lo"), term.attr("pads_hi"), len(term.attr("pads_lo"))
-    alike = lo == hi
-    if not alike:
-        x = _padded(to, x, (0, 0, *lo), (0, 0, *hi), 0)
-    pads = list(lo) if alike else [0] * rank
+    if lo != hi or rank > _MOST_AXES:
+        x, lo = _padded(to, x, (0, 0, *lo), (0, 0, *hi), 0), (0,) * rank
+    if rank > _MOST_AXES:
+        return _multiplied_windows(to, term, x, w)
     steps, apart = list(term.attr("strides")), list(term.attr("dilations"))
-    return to.call("convolution", x, w, None, steps, pads, apart, False, [0] * rank, term.attr("groups"))
+    return to.call("convolution", x, w, None, steps, list(lo), apart, False, [0] * rank, term.attr("groups"))
+
+
+def _multiplied_windows(to: Writer, term: Term, x: Any, w: Any) -> Any:
+    """A convolution of a padded tensor: a product for each group of channels."""
+    n, channels, *places = term.shape
+    groups, [per_group, *kernel] = term.attr("groups"), term.args[1].shape[1:]
+    rank, length = len(kernel), per_group * prod(kernel)
+    x = _unfolded(to, term, x, kernel)
+    x = to.call("reshape", x, [n, groups, per_group, *places, *kernel])
+    x = to.call("permute", x, [0, 1, 2, *range(3 + rank, 3 + 2 * rank), *range(3, 3 + rank)])
+    columns = to.call("reshape", x, [n, groups, length, prod(places)])
+    rows = to.call("reshape", w, [groups, channels // groups, length])
+    return to.call("reshape", to.call("matmul", rows, columns), list(term.shape))
 
 
 def _pool(to: Writer, term: Term, x: Any) -> Any:
@@ -207,7 +230,7 @@ def _pool(to: Writer, term: Term, x: Any) -> Any:
     kernel, steps, apart = (list(term.attr(name)) for name in ("kernel", "strides", "dilations"))
     rank, lo, hi = len(kernel), term.attr("pads_lo"), term.attr("pads_hi")
     x = _padded(to, x, (0, 0, *lo), (0, 0, *hi), lowest(term.dtype) if maximum else 0)
-    if not is_float(term.dtype) or rank > 3 or (not maximum and any(d != 1 for d in apart)):
+    if not is_float(term.dtype) or rank > _MOST_AXES or (not maximum and any(d != 1 for d in apart)):
         return _reduced_windows(to, term, x)
     if maximum:
         return to.call(f"max_pool{rank}d", x, kernel, steps, [0] * rank, apart)
@@ -218,15 +241,21 @@ def _pool(to: Writer, term: Term, x: Any) -> Any:
 
 
 def _reduced_windows(to: Writer, term: Term, x: Any) -> Any:
-    """A padded tensor's windows as further axes, reduced."""
-    window = zip(term.attr("kernel"), term.attr("strides"), term.attr("dilations"), strict=True)
-    for axis, (size, step, apart) in enumerate(window, 2):
-        x = to.call("unfold", x, axis, (size - 1) * apart + 1, step)
-        x = to.call("slice.Tensor", x, -1, 0, None, apart) if apart > 1 else x
+    """A pool of a padded tensor."""
+    x = _unfolded(to, term, x, term.attr("kernel"))
     last = list(range(-len(term.attr("kernel")), 0))
     if term.attr("kind") == "max":
         return to.call("amax", x, last)
     return to.call("sum.dim_IntList", x, last, dtype=dtype_of(term.dtype))
+
+
+def _unfolded(to: Writer, term: Term, x: Any, kernel: Sequence[int]) -> Any:
+    """A padded tensor with the elements of its windows as further axes."""
+    windows = zip(kernel, term.attr("strides"), term.attr("dilations"), strict=True)
+    for axis, (size, step, apart) in enumerate(windows, 2):
+        x = to.call("unfold", x, axis, (size - 1) * apart + 1, step)
+        x = to.call("slice.Tensor", x, -1, 0, None, apart) if apart > 1 else x
+    return x
 
 
 def _opaque(to: Writer, term: Term, *operands: Any) -> Any:
@@ -239,13 +268,13 @@ def _opaque(to: Writer, term: Term, *operands: Any) -> Any:
 
 _SAME_NAME = (
     "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "log", "log1p", "erf", "tanh", "sigmoid", "relu", "sin", "cos",
-    "floor", "ceil", "round", "sign",
+    "floor", "ceil", "round",
 )  # fmt: skip
 
 ROWS: Mapping[str, Row] = {
     **{name: _plain(name) for name in _SAME_NAME},
     "not": _plain("logical_not"),
-    "add": _add, "mul": _commutative("mul"), "sub": _binary("sub"), "div": _div,
+    "sign": _sign, "add": _add, "mul": _commutative("mul"), "sub": _binary("sub"), "div": _div,
     "pow": _pow, "mod": _binary("remainder"), "min": _plain("minimum"), "max": _plain("maximum"),
     "and": _plain("logical_and"), "or": _plain("logical_or"),
     "equal": _commutative("eq"), "less": _binary("lt"), "less_equal": _binary("le"),

@@ -123,10 +123,12 @@ MOVEMENT: dict[str, Row] = {
     "stack.default": Row(_stack),
     "flip.default": Row(lambda self, dims: ops.flip(self, dims) if dims else self),
     "constant_pad_nd.default": Row(_pad),
+    "copy.default": Row(lambda self, src: ops.broadcast(ops.cast(src, self.dtype), self.shape)),
     **{f"arange.{how}": Row(_arange) for how in ("default", "start", "start_step")},
     "full.default": Row(_full),
     "zeros.default": Row(_filled(0)),
     "ones.default": Row(_filled(1)),
+    "empty.memory_format": Row(_filled(0)),  # any values will do
     "scalar_tensor.default": Row(lambda s, dtype: ops.full(s, (), _dtype(dtype))),
     "full_like.default": Row(_full_like),
     "zeros_like.default": Row(_filled_like(0)),

@@ -25,6 +25,12 @@ def _integral(name: str) -> Callable[..., Term]:
     return lambda self: self if self.dtype in INTS else ops.elementwise(name, self)
 
 
+def _sign(self: Term) -> Term:
+    """NaN has the sign 0 in torch."""
+    found = ops.sign(self)
+    return ops.where(ops.equal(self, self), found, ops.full_like(0, self)) if is_float(self.dtype) else found
+
+
 def _binary(name: str) -> Callable[..., Term]:
     return lambda self, other: broadcasting(name, self, other)
 
@@ -111,7 +117,8 @@ _BITS = ("and", "or", "xor")
 POINTWISE: dict[str, Row] = {
     **{f"{name}.default": Row(_unary(name), _ONE, floats=True)
        for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log", "log1p", "erf", "tanh", "sigmoid", "sin", "cos")},
-    **{f"{name}.default": Row(_unary(name)) for name in ("neg", "abs", "relu", "sign")},
+    **{f"{name}.default": Row(_unary(name)) for name in ("neg", "abs", "relu")},
+    "sign.default": Row(_sign),
     **{f"{name}.default": Row(_integral(name)) for name in ("floor", "ceil", "round")},
     **{f"{name}.{kind}": Row(build, _TWO) for name, build in (_PAIRS | _COMPARISONS).items()
        for kind in ("Tensor", "Scalar")},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -31,7 +31,8 @@ def import_torch(part: str = "torch") -> Any:
 def refusing(what: str) -> Iterator[None]:
     """Any failure as an InputError: torch raises errors of every type, also those of the module's own code."""
     try:
-        yield
+        with _levels_kept():
+            yield
     except EqsatError:
         raise
     except Exception as error:
@@ -40,6 +41,24 @@ def refusing(what: str) -> Iterator[None]:
             cause = cause.__cause__
         reason = " ".join(str(cause).split())[:200] or type(cause).__name__
         raise InputError(one_line(f"{what}: {reason}")) from error
+
+
+@contextmanager
+def _levels_kept() -> Iterator[None]:
+    """Close the levels of differentiation and of `vmap` that a failure leaves open. Graphs open and close them by calls
+    of their own; later programs would be traced within a level that was left open."""
+    torch = import_torch()
+    functorch = torch._C._functorch
+    outer = functorch.maybe_current_level() or 0
+    try:
+        yield
+    except BaseException:
+        while (functorch.maybe_current_level() or 0) > outer:
+            functorch.pop_dynamic_layer_stack()
+        if torch.autograd.forward_ad._current_level < 0:  # the caller is in no forward level
+            with suppress(RuntimeError):  # there is at most one, and torch does not say whether it is open
+                torch._C._exit_dual_level(level=0)
+        raise
 
 
 def name_of(dtype: Any) -> str:

@@ -126,7 +126,8 @@ def _extreme(x: Term, dim: int) -> Term:
 
 
 def _resized(x: Term, output_size: Sequence[int], factors: Sequence[float | None], mode: str, coordinates: str) -> Term:
-    """Nearest elements only where factors are whole: else rounding decides which one is nearest."""
+    """Nearest elements only where factors are whole: else rounding decides which one is nearest. Coordinates have the
+    type of the elements, and float32 for halves."""
     sizes = x.shape[2:]
     if len(sizes) != len(output_size):
         raise Declined("an image without a batch")
@@ -134,7 +135,9 @@ def _resized(x: Term, output_size: Sequence[int], factors: Sequence[float | None
     found = {i: Axis(n, after, factor or after / n) for i, (n, after, factor) in enumerate(axes, 2)}
     if mode == "nearest" and any(axis.scale != axis.after / axis.before or axis.scale % 1 for axis in found.values()):
         raise Declined("nearest elements by other factors than whole ones")
-    return resample(x, found, mode, coordinates, "floor" if coordinates == "asymmetric" else "round_prefer_ceil")
+    rounding = "floor" if coordinates == "asymmetric" else "round_prefer_ceil"
+    precision = "float64" if x.dtype == "float64" else "float32"
+    return resample(x, found, mode, coordinates, rounding, precision=precision)
 
 
 def _between(align_corners: bool) -> str:
