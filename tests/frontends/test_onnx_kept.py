@@ -145,6 +145,20 @@ def test_a_concatenation_of_fewer_parts_is_no_instance_of_one_of_more() -> None:
     assert [(each.op_type, len(each.input)) for each in to_onnx(other).graph.node] == [("Neg", 1), ("Concat", 2)]
 
 
+@pytest.mark.parametrize("name", ["neg_0", "y"])
+def test_a_new_node_takes_no_name_that_a_kept_node_has(name: str) -> None:
+    """`neg_0` is also the first value that a new negation gives."""
+    runtime = pytest.importorskip("onnxruntime")
+    source = model([node("Softmax", ["x"], ["h"], name=name), node("Relu", ["h"], ["y"], name="second")])
+    program = from_onnx(source)
+    (relu,) = program.outputs.values()
+    written = to_onnx(after(program, relu, ops.neg(ops.neg(relu.args[0]))))
+    names = [each.name for each in written.graph.node]
+    assert len(set(names)) == len(names) == 3
+    assert names[0] == name
+    runtime.InferenceSession(written.SerializeToString())
+
+
 def test_a_name_that_onnxruntime_makes_too_is_not_kept() -> None:
     """It loads no model with this constant in which it merges a product and a sum."""
     runtime = pytest.importorskip("onnxruntime")

@@ -90,7 +90,7 @@ class _Joiner:
         self._same("opsets", [[(e.domain, e.version) for e in draft.model.opset_import] for draft in self.drafts])
         for value in graph.input:
             self._meet(value.name, [value.name] * len(self.drafts))
-        self.arithmetic = Arithmetic(self._places(graph.input))
+        self.arithmetic = Arithmetic(self._places(graph.input), self._taken())
         if len({len(each.node) for each in graphs}) > 1:
             raise Apart(f"the numbers of its nodes differ: {[len(each.node) for each in graphs]}")
         nodes = [self._node(list(each)) for each in zip(*(each.node for each in graphs), strict=True)]
@@ -100,6 +100,12 @@ class _Joiner:
         for value in [*graph.input, *graph.output]:
             self._name_dims(value)
         return found
+
+    def _taken(self) -> set[str]:
+        """The names of values and nodes of the first draft, which the model keeps."""
+        draft, graph = self.drafts[0], self.drafts[0].model.graph
+        values = (name for node in graph.node for name in (node.name, *node.output))
+        return {*draft.constants, *(value.name for value in graph.input), *values}
 
     def _same(self, what: str, values: Sequence[object]) -> None:
         for value, point in zip(values, self.points, strict=True):
