@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import onnx
 import pytest
@@ -87,6 +89,26 @@ def test_parameters_are_constants_though_nodes_compute_them() -> None:
     written = to_onnx(from_onnx(model(nodes, [value("x", (2, 3))], initializers=constants)))
     assert [each.op_type for each in written.graph.node] == ["Reshape"]
     assert [numpy_helper.to_array(each).tolist() for each in written.graph.initializer] == [[2, -1, 1]]
+
+
+def noted() -> onnx.ModelProto:
+    """A model with what a model may say besides its operators."""
+    found = model([node("Relu", ["x"], ["y"])], outputs=[value("y", (2, 3))])
+    found.model_version, found.domain, found.doc_string = 7, "org.example", "what it is for"
+    found.metadata_props.add(key="names", value="cat,dog")
+    found.graph.name, found.graph.doc_string = "pets", "a graph"
+    return found
+
+
+def test_notes_of_a_model_are_kept() -> None:
+    source = noted()
+    for program in (from_onnx(source), eqsat.optimize(from_onnx(source), time_limit=4).program):
+        written = to_onnx(pickle.loads(pickle.dumps(program)))
+        assert written.metadata_props == source.metadata_props
+        for name in ("model_version", "domain", "doc_string"):
+            assert getattr(written, name) == getattr(source, name)
+        assert (written.graph.name, written.graph.doc_string) == ("pets", "a graph")
+        assert written.producer_name == "eqsat"
 
 
 def test_kept_nodes_survive_pickling() -> None:

@@ -36,7 +36,8 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, opset: int | None = None) -> ModelProto:
     """The program as an ONNX model, written to `path` if one is given.
 
-    Nodes of the model that the program was read from, and their names, are kept wherever it has the same values.
+    Nodes of the model that the program was read from, and their names, are kept wherever it has the same values; so are
+    its name, version, domain, documentation and metadata.
 
     Args:
         opset: the least opset to write; a later one is taken where an operator or element type needs it, and an
@@ -89,7 +90,7 @@ class _Writer:
 
     def model(self) -> ModelProto:
         """The model without its initializers."""
-        from onnx import helper
+        from onnx import ModelProto, helper
 
         copies = self._name_outputs()
         written: set[int] = set()
@@ -104,13 +105,16 @@ class _Writer:
         outputs = [value_info(name, term.dtype, term.shape) for name, term in self.program.outputs.items()]
         graph = helper.make_graph(self.nodes, "program", inputs, outputs, self.foreign, value_info=self.values)
         opsets = [helper.make_opsetid(domain, version) for domain, version in sorted(self.plan.opsets.items())]
-        return helper.make_model(
+        model = helper.make_model(
             graph,
             opset_imports=opsets,
             ir_version=helper.find_min_ir_version_for(opsets, ignore_unknown=True),
             producer_name="eqsat",
             producer_version=version(),
         )
+        if self.program.header.spec is not None:
+            model.MergeFrom(ModelProto.FromString(self.program.header.spec))
+        return model
 
     def constants(self) -> list[tuple[str, Array]]:
         """The initializers of the model, each value once."""
