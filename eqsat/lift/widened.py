@@ -8,8 +8,7 @@ run is a gather of all windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import product as pairs
+from collections.abc import Callable
 
 from eqsat.layout.arithmetic import Layout, strided
 from eqsat.lift.apart import gathers, unfolded
@@ -17,31 +16,31 @@ from eqsat.program.node import Node, make
 
 
 def product_widened(product: Node, view: Callable[[Node, Layout], Node]) -> Node | None:
-    """A product over a run of windows as a view of one over whole lines of them that is a convolution, the smallest
-    found; None for any other. `view` makes a view of a node."""
+    """A product over a run of windows as a view of one over the whole lines of windows that hold it, where that is a
+    convolution; None for any other. `view` makes a view of a node."""
     for side, operand in enumerate(product.args):
         if operand.op == "V" and unfolded(operand.args[0]):
-            for wider, read in _wider(product, side, view):
-                if not gathers(wider, side):
-                    return view(wider, read)
+            found = _wider(product, side, view)
+            if found is not None and not gathers(found[0], side):
+                return view(*found)
     return None
 
 
-def _wider(product: Node, side: int, view: Callable[[Node, Layout], Node]) -> Iterator[tuple[Node, Layout]]:
-    """The products over more windows, those over the fewest first, and what of each is read."""
+def _wider(product: Node, side: int, view: Callable[[Node, Layout], Node]) -> tuple[Node, Layout] | None:
+    """The product over whole lines of windows, and what of it is read; None if an operand is no run of windows."""
     batch, m, k, n = product.attrs
     (run,), (windows,) = product.args[side].attrs, product.args[side].args
     count, other, step = (m, n, k) if side == 0 else (n, m, 1)
     of_all, start = windows.size // (batch * k), run.offset // step
     if run != _run(side, batch, k, of_all, start, count):
-        return
+        return None
     line = _line(windows.attrs[0], step, of_all)
-    first, last = start // line * line, -(-(start + count) // line) * line
-    for low, high in sorted(pairs((first, 0), (last, of_all)), key=lambda x: x[1] - x[0]):
-        held = view(windows, _run(side, batch, k, of_all, low, high - low))
-        args = (held, product.args[1]) if side == 0 else (product.args[0], held)
-        rows, columns = (high - low, n) if side == 0 else (m, high - low)
-        yield make("MM", (batch, rows, k, columns), args), _run(side, batch, other, high - low, start - low, count)
+    low, high = start // line * line, -(-(start + count) // line) * line
+    held = view(windows, _run(side, batch, k, of_all, low, high - low))
+    args = (held, product.args[1]) if side == 0 else (product.args[0], held)
+    rows, columns = (high - low, n) if side == 0 else (m, high - low)
+    wider = make("MM", (batch, rows, k, columns), args)
+    return wider, _run(side, batch, other, high - low, start - low, count)
 
 
 def _run(side: int, batch: int, other: int, of_all: int, start: int, count: int) -> Layout:

@@ -204,13 +204,16 @@ def test_a_run_of_windows_is_a_slice_of_a_convolution(
     assert f"pads_lo={pads_lo}, pads_hi={pads_hi}" in conv
 
 
-def test_a_run_of_windows_without_padding_is_a_slice_of_a_convolution_of_all() -> None:
-    image, weights = arg("image", 1, 4, 5, 8), arg("weights", 36, 6)
+def test_windows_of_a_part_of_an_image_are_windows_of_its_crop() -> None:
+    image, weights = arg("image", 1, 4, 7, 8), arg("weights", 36, 6)
     every = view(node(image), windows(image.shape, (3, 3), (1, 1), (1, 1), (0, 0), (0, 0), 0.0, groups=1))
-    run = view(every, strided(7 * 36, ((7 * 36, 1),)))
-    found = names(lines([image, weights], mm(run, node(weights), 7, 36, 6), 42))
-    assert found["conv"] == 1
-    assert {"gather", "matmul"}.isdisjoint(found)
+    middle = view(every, strided(6 * 36, ((18 * 36, 1),)))  # three of five lines
+    found = lines([image, weights], mm(middle, node(weights), 18, 36, 6), 108)
+    assert {"gather", "matmul"}.isdisjoint(names(found))
+    assert {name: names(found)[name] for name in ("slice", "conv")} == {"slice": 1, "conv": 1}
+    corner = view(node(image), of_slice(image.shape, (0, 0, 2, 1), (1, 4, 7, 8), (1, 1, 1, 1)))
+    pooled = view(corner, windows((1, 4, 5, 7), (3, 3), (2, 2), (1, 1), (0, 0), (0, 0), 0.0))
+    assert names(lines([image], make("Red", ("sum", 9), (pooled,)), 1, 4, 2, 3)) == {"slice": 1, "pool": 1}
 
 
 @pytest.mark.parametrize(("kind", "fill"), [("max", float("-inf")), ("sum", 0.0)])
