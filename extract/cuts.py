@@ -115,9 +115,9 @@ class Factors(NamedTuple):
     right: Cut
 
     @property
-    def key(self) -> tuple[int, int, int, int, int]:
+    def key(self) -> tuple[int, Inside, Inside]:
         """Equal for products that are computed in the same way."""
-        return self.node, self.left.leaves, self.left.inner, self.right.leaves, self.right.inner
+        return self.node, self.left.inside, self.right.inside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,6 +184,9 @@ sequence."""
 
 Slot = tuple[Kind, int, int]
 """The kind of a cut, the identity of its key, and the bit set of its leaves that must be computed."""
+
+Inside = tuple[int, int, int]
+"""What a cut reads, what it computes, and which of these sums it writes out, as bit sets of classes."""
 
 NOTHING = Run(0, 0)
 """The cost of no kernel launch."""
@@ -262,6 +265,11 @@ class Cut:
     @run.setter
     def run(self, run: Run) -> None:
         self._run, self.price = run, run.price
+
+    @property
+    def inside(self) -> Inside:
+        """Equal for cuts of a class that compute the same in the same way."""
+        return self.leaves, self.inner, self.summed
 
 
 def sums_in_two_ways(cuts: Iterable[Cut]) -> bool:

@@ -17,6 +17,7 @@ from eqsat.extract.cuts import (
     Cut,
     Factors,
     Facts,
+    Inside,
     Key,
     Kind,
     Limits,
@@ -56,7 +57,7 @@ class Made:
     facts: Facts
     streams: Streams
     cuts: dict[tuple[int, tuple[Cut, ...], Kind], Cut | None] = field(default_factory=dict)
-    cores: dict[tuple[int, int, int, int, int], Core] = field(default_factory=dict)
+    cores: dict[tuple[int, Inside, Inside], Core] = field(default_factory=dict)
     keys: dict[Key, Key] = field(default_factory=dict)
     indices: Indices = field(default_factory=Indices)
     kept: dict[tuple[bool, ...] | None, Sequence[Sequence[Cut]]] = field(default_factory=dict)

@@ -91,6 +91,16 @@ class Works:
         return apart + [self.of(members[x.call]) for x in covers.calls]
 
 
+def work(cover: CoverResult) -> Work:
+    """What the kernels of a cover do, whose problem is known."""
+    assert cover.problem is not None
+    works = Works(cover.problem)
+    kernels: dict[object, list[Candidate]] = {}
+    for x in cover.chosen:
+        kernels.setdefault(x.call or x.cls, []).append(x)
+    return sum(map(works.of, kernels.values()), Work())
+
+
 def least_work(best: CoverResult, seconds: float, should_stop: Callable[[], bool] | None = None) -> CoverResult:
     """A cover that does clearly less work than the proven cheapest: the cheapest once work has a price too.
 

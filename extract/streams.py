@@ -15,7 +15,7 @@ from eqsat.base.graphs import operands_first
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.bodies import Body
 from eqsat.extract.cost import Prices, Walk, work_of
-from eqsat.extract.cuts import Core, Cut, Factors, Facts, Kind, Product, Read, Rows, bits, joined
+from eqsat.extract.cuts import Core, Cut, Factors, Facts, Inside, Kind, Product, Read, Rows, bits, joined
 from eqsat.gpu.table.streams import STREAM_DTYPES, WalkForm
 from eqsat.layout.arithmetic import identity
 from eqsat.program.core import Node, make
@@ -68,7 +68,7 @@ class Streams:
         self.snapshot = snapshot
         self.prices = prices
         self.facts = facts
-        self._cores: dict[tuple[tuple[int, ...], ...], Core | None] = {}
+        self._cores: dict[object, Core | None] = {}
         self._lefts: dict[object, _Left | None] = {}
         self._analysed: dict[object, tuple[_Left | None, list[int]]] = {}
 
@@ -293,9 +293,9 @@ def _stream_of(outputs: tuple[Node, ...], dims: tuple[int, int, int], corrected:
     return stream if _of_one_type(stream) else None
 
 
-def _computed(x: Cut) -> tuple[int, int, int]:
+def _computed(x: Cut) -> tuple[int, Inside]:
     """Equal for cuts that compute the same in the same way."""
-    return x.cls, x.leaves, x.inner
+    return x.cls, x.inside
 
 
 def _walk_of(lefts: Sequence[_Left], length: int, products: Sequence[Factors]) -> Walk:
@@ -368,8 +368,11 @@ def _replaced(top: Cut, leaves: Mapping[int, Cut]) -> Cut:
 
 
 def _over(x: Cut, subs: tuple[Cut, ...]) -> Cut:
-    leaves, inner = 0, 1 << x.cls
+    leaves, inner, summed = 0, 1 << x.cls, x.summed
     for y in subs:
         leaves |= y.leaves
         inner |= y.inner
-    return Cut(x.cls, x.node, subs, x.kind, x.key, leaves, inner, x.reads, x.work, x.on_chip, x.at)
+        summed |= y.summed
+    made = Cut(x.cls, x.node, subs, x.kind, x.key, leaves, inner, x.reads, x.work, x.on_chip, x.at)
+    made.summed = summed
+    return made

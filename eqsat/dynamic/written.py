@@ -76,13 +76,13 @@ class Instances:
             whole = [_draft(self._sizes.whole, self._at_largest(found))]
         except Apart:
             whole = []
-        return join([*drafts, *whole], bool(whole))
+        return join([*drafts, *whole], bool(whole), found[0].program.header.dims)
 
     def _at_largest(self, found: Sequence[Written]) -> Program:
         source = fold_source(self._sizes.largest, self._choice.problem.asked.exact).program
         by_name = {name: term for term, name in source.names.items() if term.op == "constant"}
         made = instantiated(found, self.points, self._sizes.whole, by_name.get)
-        return replace(made, names=source.names, written=source.written)
+        return replace(made, names=source.names, written=source.written, header=source.header)
 
     def largest_model(self) -> tuple[Model, dict[int, str]]:
         """The model with as many changed forms as possible, and why the other ones are as written.

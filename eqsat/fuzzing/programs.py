@@ -32,6 +32,7 @@ from eqsat.evidence.reference import same_bits
 from eqsat.extract.device.table import DEVICES
 from eqsat.fuzzing.kinds import Fault
 from eqsat.fuzzing.oracle import by_onnxruntime
+from eqsat.gpu.launch.streams import NO_STREAM
 from eqsat.language.rule import Policy
 from eqsat.program import composites, ops
 from eqsat.program.fold import ADDING
@@ -326,12 +327,16 @@ def optimized(made: Case, vague: bool = False) -> Any:
 
     Raises:
         Fault: a part of it stays as written, because its result was refused; with `vague`, not if the program
-            `says_nothing`.
+            `says_nothing`. Or a kernel was priced as a stream and is none.
     """
     options: dict[str, Any] = {"time_limit": SEARCH_SECONDS, "explain_time": 0.0, "measure": False}
     best = eqsat.optimize(made.program, device=made.device, numerics=made.policy, **options)
     if best.report.get("fallback") and not (vague and says_nothing(made)):
         raise Fault(f"fallback: {best.report['fallback']['refused'][:1]} {made.policy}\n{made.program}")
+    lines = (line for kernel in best.report["kernels"] for line in kernel.get("why", ()))
+    no_stream = next((line for line in lines if line.startswith(NO_STREAM)), None)
+    if no_stream is not None:
+        raise Fault(f"{no_stream} {made.policy}\n{made.program}")
     return best
 
 

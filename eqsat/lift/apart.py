@@ -24,10 +24,10 @@ def product_apart(product: Node, view: Callable[[Node, Layout], Node]) -> Node |
     """A product as a concatenation of products of parts of the batch, or as a sum of products of some terms each, where
     that alone spares a gather; None for any other. `view` makes a view of a node."""
     for side in (0, 1):
-        if _gathers(product, side):
+        if gathers(product, side):
             for along in (BATCH, TERMS):
                 parts = list(_parts(product, side, along, view))
-                if len(parts) > 1 and not any(_gathers(part, side) for part in parts):
+                if len(parts) > 1 and not any(gathers(part, side) for part in parts):
                     return make("Cat", (), parts) if along == BATCH else reduce(_sum, parts)
     return None
 
@@ -36,12 +36,12 @@ def _sum(a: Node, b: Node) -> Node:
     return make("Bin", ("add",), (a, b))
 
 
-def _gathers(product: Node, side: int) -> bool:
+def gathers(product: Node, side: int) -> bool:
     """Whether an operand of a product would be written as a gather, or holds one."""
     operand = product.args[side]
-    if any(map(_unfolds, _joined(operand))):
+    if any(map(unfolded, _joined(operand))):
         return True
-    if not _unfolds(operand):
+    if not unfolded(operand):
         return False
     batch, m, k, n = product.attrs
     (layout,), (source,) = operand.attrs, operand.args
@@ -49,7 +49,8 @@ def _gathers(product: Node, side: int) -> bool:
     return rows_first is None or not reads_windows(rows_first, source.size, (batch, n if side else m, k))
 
 
-def _unfolds(node: Node) -> bool:
+def unfolded(node: Node) -> bool:
+    """Whether a node is a view that no chain of plain views reads, as windows are."""
     return node.op == "V" and unfolds(node.attrs[0], node.args[0].size)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from eqsat.base.numerics import Array
 from eqsat.layout.arithmetic import Axis, Layout, compose, identity, split, strided
 from eqsat.lift.apart import product_apart
+from eqsat.lift.widened import product_widened
 from eqsat.program.constants import constant_node
 from eqsat.program.node import Node, make, topological
 from eqsat.program.term import ConstArray
@@ -54,9 +55,17 @@ def tidied(roots: Sequence[Node], constants: Mapping[str, Array], keep: Containe
             new[node] = _as_view(args) or make("Cat", (), args)
         else:
             made = node if args == list(node.args) else make(node.op, node.attrs, args)
-            apart = product_apart(made, lambda x, layout: _view(x, layout, keep)) if node.op == "MM" else None
-            new[node] = apart or made
+            new[node] = _product(made, keep) if node.op == "MM" else made
     return Tidied(tuple(new[root] for root in roots), known, origins)
+
+
+def _product(node: Node, keep: Container[Node]) -> Node:
+    """The product; where that spares a gather, in parts or over more windows than are read."""
+
+    def view(arg: Node, layout: Layout) -> Node:
+        return _view(arg, layout, keep)
+
+    return product_apart(node, view) or product_widened(node, view) or node
 
 
 def _without_repeats(node: Node, constants: dict[str, Array], origins: dict[Node, Node]) -> Node:

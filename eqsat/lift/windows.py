@@ -37,8 +37,8 @@ class Windows:
     """Windows over x[n, c, *spatial].
 
     Attributes:
-        x: the shape of x, cropped to the images and channels read.
-        start: first image and channel read.
+        x: the shape of x, cropped to the images, channels and positions read.
+        start: first image, channel and position read.
         kernel, strides, dilations, lo, hi, out: per spatial dim.
         groups: blocks of channels that are read separately.
         rows: (dim, size) in the layout's order of images and window positions.
@@ -46,7 +46,7 @@ class Windows:
     """
 
     x: Shape
-    start: tuple[int, int]
+    start: Shape
     kernel: Shape
     strides: Shape
     dilations: Shape
@@ -107,10 +107,9 @@ class Windows:
         return inside if shape == self.x else compose(self.crop(shape), inside)
 
     def crop(self, shape: Shape) -> Layout:
-        """The crop of x[shape] to the images and channels read."""
-        starts = (*self.start, *(0 for _ in shape[SPATIAL:]))
-        stops = [start + n for start, n in zip(starts, self.x, strict=True)]
-        return of_slice(shape, starts, stops, (1,) * len(shape))
+        """The crop of x[shape] to what is read."""
+        stops = [start + n for start, n in zip(self.start, self.x, strict=True)]
+        return of_slice(shape, self.start, stops, (1,) * len(shape))
 
 
 def _shared(kernel: int, stride: int, dilation: int, out: int) -> bool:
@@ -182,17 +181,20 @@ def _guess(digits: Digits, roles: Sequence[int], shape: Shape, parts: tuple[int,
     strides = tuple(step.get((dim, 1), 1) for dim in spatial)
     dilations = tuple(step.get((dim, 2), 1) for dim in spatial)
     out = tuple(row_sizes.get(dim, 1) for dim in spatial)
-    lo = tuple(-start for start in digits.starts[SPATIAL:])
-    if min(lo, default=0) < 0:
-        return None
-    sizes = shape[SPATIAL:]
-    rows_of = zip(sizes, kernel, strides, dilations, lo, out, strict=True)
-    hi = tuple(max((o - 1) * s + (k - 1) * d + 1 - n - low, 0) for n, k, s, d, low, o in rows_of)
-    if window_counts(sizes, kernel, strides, dilations, lo, hi) != out:
+    starts = digits.starts[SPATIAL:]
+    lo, skipped = (tuple(max(0, sign * start) for start in starts) for sign in (-1, 1))
+    read = [
+        (o - 1) * s + (k - 1) * d + 1 - low for k, s, d, low, o in zip(kernel, strides, dilations, lo, out, strict=True)
+    ]
+    left = [n - skip for n, skip in zip(shape[SPATIAL:], skipped, strict=True)]
+    hi = tuple(max(r - n, 0) for n, r in zip(left, read, strict=True))
+    # What follows the positions that are read is cropped where there would be a further window of them.
+    sizes = tuple(r if n - r >= s else n for n, r, s in zip(left, read, strides, strict=True))
+    if min(sizes) < 1 or window_counts(sizes, kernel, strides, dilations, lo, hi) != out:
         return None
     return Windows(
         x=(row_sizes.get(BATCH, 1), channels, *sizes),
-        start=(digits.starts[BATCH], digits.starts[CHANNEL]),
+        start=(digits.starts[BATCH], digits.starts[CHANNEL], *skipped),
         kernel=kernel,
         strides=strides,
         dilations=dilations,

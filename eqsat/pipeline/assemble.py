@@ -105,7 +105,8 @@ def lifted(problem: Problem, stitched: Stitched) -> tuple[Program, list[Pair], d
     with budget.stage("fold"):
         inside = [*(term for _, term in found.cuts), *found.meanings]
         folded, became = fold_constants(found.program, inside, problem.folded.program)
-    folded = replace(folded, names=problem.folded.program.names, written=problem.folded.program.written)
+    source = problem.folded.program
+    folded = replace(folded, names=source.names, written=source.written, header=source.header)
     known = dict(zip(inside, became, strict=True))
     cuts = [(source, known[term]) for source, term in found.cuts]
     return folded, cuts, {known[term]: meaning for term, meaning in found.meanings.items()}

@@ -25,6 +25,9 @@ _SOLVER_WORK = ("left", "rounds", "cuts", "branched")
 
 _SHOWN_PLACES = 8  # carried operators that a line names
 
+_NAMED = 8
+"""Most inputs with default values that a line names."""
+
 LEFT_OUT = ("steps", "merges", "why")
 """What a brief report leaves out: entries that stay empty, and how kernels stream."""
 
@@ -110,6 +113,7 @@ def build_report(
         "merges": outcome.merges,
         "check": verdict.as_json(),
         "opaque": source.opaque(),
+        **({"fixed": list(source.header.fixed)} if source.header.fixed else {}),
         **({"unknown": unknown_places(source)} if source.opaque() else {}),
         **({"lighter": lighter} if (lighter := _lighter(outcome.chosen)) else {}),
         **({"nearer": nearer} if (nearer := _nearer(outcome.chosen)) else {}),
@@ -143,6 +147,12 @@ def lighter_line(lighter: dict[str, Any]) -> str:
         f"taken for less work, {lighter['more_us']:.3f} us over the cheapest plan: "
         f"{lighter['less_flops'] / 1e6:.3f} MFLOP and {lighter['less_bytes'] / 1e6:.3f} MB less"
     )
+
+
+def fixed_line(fixed: Sequence[str]) -> str:
+    """Which inputs of the model are no inputs of the result."""
+    more = f" and {len(fixed) - _NAMED} more" if len(fixed) > _NAMED else ""
+    return f"inputs with default values are taken as constants: {', '.join(fixed[:_NAMED])}{more}"
 
 
 def left_out_line() -> str:
@@ -353,6 +363,8 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(nearer_line(report["nearer"]))
     if "left_out" in report:
         lines.append(left_out_line())
+    if "fixed" in report:
+        lines.append(fixed_line(report["fixed"]))
     if "overflow" in report:
         lines.append(overflow_line(report["overflow"]))
     if "fallback" in report:

@@ -12,7 +12,7 @@ from eqsat.extract.composites import several
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Limits as Cuts
 from eqsat.extract.known import same_classes
-from eqsat.extract.near import CLOSE, least_work, nearest
+from eqsat.extract.near import CLOSE, LESS, least_work, nearest, work
 from eqsat.extract.plan.memory import lean_order
 from eqsat.extract.plan.plan import folding_flops
 from eqsat.extract.plan.stitch import Solved
@@ -109,7 +109,7 @@ def _near(problem: Problem, form: Form, found: Found, slack: float, seconds: flo
     cheapest, written = found.cheapest, found.written.cover
     lighter = run.run(LIGHTEST, seconds, cheapest.cover)
     if lighter is not cheapest.cover:
-        return replace(cheapest, cover=lighter)
+        return _left_written(found) if _gains_nothing(lighter, written) else replace(cheapest, cover=lighter)
     if cheapest.cover.cost >= written.cost:
         return _left_written(found)
     apart = _taken_apart(problem, form, found, cheapest.cover)
@@ -122,6 +122,13 @@ def _near(problem: Problem, form: Form, found: Found, slack: float, seconds: flo
     if problem.asked.device.fuses and _taken_apart(problem, form, found, nearer) >= apart:
         return cheapest
     return replace(cheapest, cover=nearer)
+
+
+def _gains_nothing(lighter: CoverResult, written: CoverResult) -> bool:
+    """Whether a cover is at least as dear as the form as written, and does not clearly less work either."""
+    if lighter.cost < written.cost or written.problem is None:
+        return False
+    return work(lighter).share(work(written)) > LESS
 
 
 def _taken_apart(problem: Problem, form: Form, found: Found, cover: CoverResult) -> int:

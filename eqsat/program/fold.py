@@ -232,4 +232,5 @@ def _substituted(program: Program, values: Mapping[Term, Term]) -> Program:
 def _with_names(program: Program, made: Mapping[Term, Term]) -> Program:
     outputs = {name: made[term] for name, term in program.outputs.items()}
     names = {made.get(term, term): name for term, name in program.names.items()}
-    return Program(program.inputs, outputs, names, tuple(each.over(made) for each in program.written))
+    written = tuple(each.over(made) for each in program.written)
+    return Program(program.inputs, outputs, names, written, header=program.header)

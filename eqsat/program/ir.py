@@ -52,6 +52,21 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Header:
+    """What a file says besides its operators.
+
+    Attributes:
+        fixed: names of inputs with a default value, which is a constant of the program.
+        dims: by output, the names of its dims; "" for a dim that has none.
+        spec: the rest, as the reader of the format keeps it for the writer.
+    """
+
+    fixed: tuple[str, ...] = ()
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spec: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The values of a program as text.
 
@@ -76,6 +91,7 @@ class Program:
         names: what the model calls some of its values (constants, results of operators); for people alone.
         origin: the file that it was read from, if any; for measuring it as it stands there.
         written: the operators of the model in order, so that unchanged ones are written as they were.
+        header: what else the model says.
 
     Raises:
         InputError: no output, an input that is not one, a name twice, or an input term that is not listed.
@@ -86,6 +102,7 @@ class Program:
     names: Mapping[Term, str] = field(default_factory=dict, compare=False, repr=False)
     written: tuple[Written, ...] = field(default=(), compare=False, repr=False)
     origin: Path | None = field(default=None, compare=False, repr=False)
+    header: Header = field(default=Header(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.inputs, tuple) or not all(isinstance(term, Term) for term in self.inputs):
@@ -143,7 +160,7 @@ class Program:
         names = self.input_names
         for name in inputs:
             if name not in names:
-                raise InputError(f"no input is called {name!r}: the program takes {', '.join(names) or 'none'}")
+                raise InputError(self.no_input(name))
         bound: dict[Term, Array] = {}
         for term in self.inputs:
             name = term.attr("name")
@@ -161,6 +178,12 @@ class Program:
                 raise DtypeError(f"input {name!r} takes {term.dtype}, got {given}")
             bound[term] = array.astype(np_dtype(at_precision(term.dtype, precision)), copy=False)
         return bound
+
+    def no_input(self, name: str) -> str:
+        """What is wrong with a value for an input of this name."""
+        if name in self.header.fixed:
+            return f"input {name!r} has a default value, which is a constant of the program; leave it out"
+        return f"no input is called {name!r}: the program takes {', '.join(self.input_names) or 'none'}"
 
     def constant_bytes(self) -> int:
         """Bytes of the constants."""
@@ -222,11 +245,16 @@ class Program:
         outputs = {name: index[term] for name, term in self.outputs.items()}
         names = {index[term]: name for term, name in self.names.items() if term in index}
         written = [(w.spec, *([t and index[t] for t in of] for of in (w.args, w.results))) for w in self.written]
-        return _unflatten, (rows, [index[t] for t in self.inputs], outputs, names, written)
+        return _unflatten, (rows, [index[t] for t in self.inputs], outputs, names, written, self.header)
 
 
 def _unflatten(
-    rows: list[Any], inputs: list[int], outputs: dict[str, int], names: dict[int, str], written: list[Any]
+    rows: list[Any],
+    inputs: list[int],
+    outputs: dict[str, int],
+    names: dict[int, str],
+    written: list[Any],
+    header: Header,
 ) -> Program:
     terms = unflat(rows)
 
@@ -238,6 +266,7 @@ def _unflatten(
         {name: terms[i] for name, i in outputs.items()},
         {terms[i]: name for i, name in names.items()},
         tuple(Written(spec, at(args), at(results)) for spec, args, results in written),
+        header=header,
     )
 
 

@@ -7,19 +7,31 @@ from functools import lru_cache
 
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Kernel
+from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.table.streams import StreamForm, StreamTile, ranked_streams
 from eqsat.gpu.table.targets import target
 from eqsat.program.core import Node
 from eqsat.streams.shifts import in_fewest_passes
+from eqsat.streams.stream import NotAStream
+
+NO_STREAM = "no walk computes this kernel; it is launched in parts"
+"""Begins the line on a kernel that was priced as a stream and is none."""
 
 _FLOAT = 4
 
 
 def described(kernel: Kernel, device: Device, exact: bool = False) -> list[str]:
-    """Lines on a kernel that streams: each walk, its accumulators, and the bytes on chip; empty for other kernels."""
+    """Lines on a kernel that streams: each walk, its accumulators, and the bytes on chip; empty for other kernels.
+
+    These are words of a report. A kernel that was priced as a stream and is none is launched in parts, so that the
+    result is right: one line says why, and no error discards the result.
+    """
     if kernel.family != "stream":
         return []
-    return walks_of(kernel.body, kernel.params, device, exact)
+    try:
+        return walks_of(kernel.body, kernel.params, device, exact)
+    except (NotAStream, NotLowerable) as reason:
+        return [f"{NO_STREAM}: {reason}"]
 
 
 def walks_of(outputs: Sequence[Node], inputs: Sequence[Node], device: Device, exact: bool = False) -> list[str]:

@@ -42,6 +42,17 @@ def test_run_compares_with_expected_outputs(model: Path, tmp_path: Path, key: st
     assert "NO" in result.stdout
 
 
+def test_a_default_value_cannot_be_given(tmp_path: Path) -> None:
+    path = tmp_path / "defaults.onnx"
+    found = chain(2)
+    (stored, *_) = found.graph.initializer
+    found.graph.input.append(onnx.helper.make_tensor_value_info(stored.name, onnx.TensorProto.FLOAT, stored.dims))
+    onnx.save(found, path)
+    given = saved(tmp_path / "x.npz", x=X, **{stored.name: A})
+    assert f"input '{stored.name}' has a default value" in refusal("run", path, "--inputs", given)
+    assert "taken as constants" in printed("optimize", path)
+
+
 def test_run_fixes_dynamic_dimensions(tmp_path: Path) -> None:
     path = tmp_path / "dynamic.onnx"
     onnx.save(chain("batch"), path)

@@ -130,6 +130,30 @@ def test_a_file_keeps_its_dims_and_a_size_fixes_one(tmp_path: Path) -> None:
     assert eqsat.optimize_dynamic(file, {"batch": 3}, time_limit=20).at({"seq": 5}).inputs[0].shape == (3, 5, 16)
 
 
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [(["total", "part"], ["total", "part"]), (["k", "k"], ["n + m", "n"])],
+    ids=["each stands for one size", "one stands for two"],
+)
+def test_outputs_keep_the_names_of_their_dims_and_the_model_its_notes(
+    names: list[str], kept: list[str], tmp_path: Path
+) -> None:
+    weights = {"b": RNG.standard_normal((16, 8)), "c": RNG.standard_normal((8, 2))}
+    stored = [tensor(name, array.astype(np.float32)) for name, array in weights.items()]
+    nodes = [node("Concat", ["x", "z"], ["t"], axis=0), node("MatMul", ["t", "b"], ["u"])]
+    nodes += [node("MatMul", ["u", "c"], ["y"]), node("Relu", ["x"], ["r"])]
+    outputs = [value("y", [names[0], 2]), value("r", [names[1], 16])]
+    source = model(nodes, [value("x", ["n", 16]), value("z", ["m", 16])], outputs, stored)
+    source.metadata_props.add(key="classes", value="2")
+    file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(source, file)
+    eqsat.optimize_dynamic(file, time_limit=8).save(out)
+    written = onnx.load(out)
+    assert [each.op_type for each in written.graph.node].count("MatMul") == 1
+    assert [each.type.tensor_type.shape.dim[0].dim_param for each in written.graph.output] == kept
+    assert written.metadata_props == source.metadata_props
+
+
 def test_a_file_that_gains_nothing_is_copied(tmp_path: Path) -> None:
     file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(model([node("Relu", ["x"], ["y"])], [value("x", ["n", 3])], [value("y", ["n", 3])]), file)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,20 +15,16 @@ import eqsat
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import parts
-from eqsat.extract.near import LESS, NEAR, Work, Works, least_work, nearest
+from eqsat.extract.near import LESS, NEAR, Work, Works, least_work, nearest, work
+from eqsat.extract.plan.stitch import Solved
 from eqsat.extract.solver.problem import Problem, Solution
 from eqsat.extract.solver.solve import Effort, solve
+from eqsat.pipeline.selection import _near
 from eqsat.program.core import make
+from eqsat.search.form import Found
+from eqsat.search.runner import Runner
 from support.core_programs import mm, silu, un, x_
 from support.snapshots import random_snapshot
-
-
-def work(result: CoverResult) -> Work:
-    assert result.problem is not None
-    works = Works(result.problem)
-    calls = {x.call: [y for y in result.chosen if y.call == x.call] for x in result.chosen if x.call}
-    kernels = [*calls.values(), *([x] for x in result.chosen if not x.call)]
-    return sum((works.of(outputs) for outputs in kernels), Work())
 
 
 @pytest.mark.parametrize("dims", [[256, 256, 16, 64, 512], [64, 128, 128, 16, 16], [512, 64, 128, 32, 16]], ids=str)
@@ -49,6 +46,24 @@ def test_it_is_near_and_clearly_lighter_or_the_cheapest(seed: int) -> None:
     found = least_work(best, 5.0)
     assert found.cost <= (1 + NEAR) * best.cost
     assert found is best or work(found).share(work(best)) <= LESS
+
+
+def test_a_cover_as_dear_as_the_source_is_taken_for_clearly_less_work_alone() -> None:
+    a, b, c = x_("a", 64 * 64), x_("b", 64 * 64), x_("c", 64)
+    dear, light = mm(mm(a, b, 64, 64, 64), c, 64, 64, 1), mm(a, mm(b, c, 64, 64, 1), 64, 64, 1)
+    written, less = (cover(Snapshot.from_core([root]), "mi300x", 5.0) for root in (dear, light))
+    cheapest = replace(written, cost=written.cost - 10)
+    found = Found(Solved(written.snapshot, written), written.snapshot, Solved(written.snapshot, cheapest), {})
+
+    def taken(lighter: CoverResult) -> CoverResult:
+        run = SimpleNamespace(run=lambda stage, *given: lighter)
+        nothing: Any = None
+        return _near(nothing, nothing, found, 0.0, 1.0, cast(Runner, run)).cover
+
+    same = replace(written, chosen=list(written.chosen), cost=written.cost + 1)
+    assert taken(same).chosen is written.chosen
+    assert taken(replace(less, cost=written.cost + 1)).chosen is less.chosen
+    assert taken(replace(same, cost=written.cost - 5)).chosen is same.chosen
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from eqsat.extract.cuts import Limits
 from eqsat.extract.device.table import DEVICES
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.extract.streams import Streams
+from eqsat.frontends.terms.scatter import scattered_elements
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.launch.generate import chain
-from eqsat.gpu.launch.streams import described
+from eqsat.gpu.launch.streams import NO_STREAM, described
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
+from eqsat.program import composites, ops
 from eqsat.program.core import Node, evaluate, topological
+from eqsat.program.ir import Program
 from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, silu, softmax, un, view, x_
 from support.plans import program_of, random_env
 
@@ -256,6 +260,30 @@ def test_attention_turns_queries_and_keys_of_different_products_on_the_way() -> 
     program = eqsat.trace(layer, eqsat.spec((n, width)), *[eqsat.spec((width, width))] * 3, *angles)
     found = eqsat.optimize(program, device="mi300x", rules=[]).report["kernels"]
     assert [k["family"] for k in found] == [*["contraction"] * 3, "stream"]
+
+
+def attention_over_a_cache(steps: int, width: int) -> Program:
+    """Attention of one query, over keys that are values too, one of which is written at a computed place."""
+    cache, q = (ops.input(name, (1, n, width), "float32") for name, n in (("cache", steps), ("q", 1)))
+    place, new = ops.input("place", (1, 1, width), "int64"), ops.input("new", (1, 1, width), "float32")
+    written = scattered_elements(cache, place, new, 1, "none")
+    weights = composites.softmax(ops.matmul(q, ops.transpose(written, (0, 2, 1))), -1)
+    return Program((cache, place, new, q), {"y": ops.matmul(weights, written)})
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_products_that_are_written_out_make_other_streams_than_those_that_are_not(exact: bool) -> None:
+    program = attention_over_a_cache(8, 4)
+    found = eqsat.optimize(program, device="mi300x", numerics="exact" if exact else "reassociate", time_limit=4)
+    lines = [line for kernel in found.report["kernels"] for line in kernel.get("why", ())]
+    assert not any(line.startswith(NO_STREAM) for line in lines)
+
+
+def test_a_kernel_that_is_no_stream_keeps_its_result_and_says_why() -> None:
+    (kernel,) = planned(applied(softmax(scores(), K))).kernels
+    (turned,) = planned(un("relu", LARGEST)).kernels[-1:]
+    (line,) = described(replace(kernel, body=turned.body, params=turned.params), MI300X)
+    assert line.startswith(f"{NO_STREAM}: ")
 
 
 def test_devices_that_run_operator_by_operator_do_not_stream() -> None:

@@ -84,3 +84,13 @@ def test_a_constant_without_a_form_is_none(kind: str) -> None:
     shape = (lambda s: (s, 3)) if kind == "noise" else lambda s: (3,)
     arrays = [rng.standard_normal(shape(point["s"])).astype(np.float32) for point in POINTS]
     assert Varying(arrays, POINTS, True, lambda axis: False).written(Arithmetic({})) is None
+
+
+def test_sizes_take_no_name_of_the_model() -> None:
+    """A model that was written so has names of this kind, and keeps them."""
+    to = Arithmetic({"b": ("x", 0, dim("b"))}, taken=["sizes/number_0", "sizes/concat_4"])
+    found = to.vector([dim("b"), Form((), 3)])
+    assert found not in {"sizes/number_0", "sizes/concat_4"}
+    names = [*to.constants, *(each.name for each in to.nodes)]
+    assert len(set(names)) == len(names)
+    assert not {"sizes/number_0", "sizes/concat_4"} & set(names)

@@ -23,6 +23,7 @@ from eqsat.frontends.onnx.read.control import UNROLLED
 from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
 from eqsat.frontends.onnx.read.recurrent import STEPS
 from eqsat.frontends.onnx.write.model import to_onnx
+from eqsat.pipeline.report import summary
 from eqsat.program import composites, ops
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
@@ -254,7 +255,16 @@ def test_what_no_output_needs_is_not_converted() -> None:
 
 def test_an_initializer_may_be_the_default_of_an_input() -> None:
     original = model([node("Add", ["x", "w"], ["y"])], {"x": (2,), "w": (2,)}, ["y"], {"w": f32(1, 2)})
-    assert from_onnx(original).input_names == ["x"]
+    program = from_onnx(original)
+    assert program.input_names == ["x"]
+    assert program.header.fixed == ("w",)
+    with pytest.raises(InputError, match="input 'w' has a default value, which is a constant of the program"):
+        program.run({"x": f32(1, 2), "w": f32(3, 4)})
+    report = optimize(program, time_limit=4).report
+    assert report["fixed"] == ["w"]
+    assert "inputs with default values are taken as constants: w" in summary(report)
+    original.ir_version = 3  # every initializer had to be an input
+    assert from_onnx(original).header.fixed == ()
 
 
 # Branches, functions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import onnx
 import pytest
@@ -89,6 +91,26 @@ def test_parameters_are_constants_though_nodes_compute_them() -> None:
     assert [numpy_helper.to_array(each).tolist() for each in written.graph.initializer] == [[2, -1, 1]]
 
 
+def noted() -> onnx.ModelProto:
+    """A model with what a model may say besides its operators."""
+    found = model([node("Relu", ["x"], ["y"])], outputs=[value("y", (2, 3))])
+    found.model_version, found.domain, found.doc_string = 7, "org.example", "what it is for"
+    found.metadata_props.add(key="names", value="cat,dog")
+    found.graph.name, found.graph.doc_string = "pets", "a graph"
+    return found
+
+
+def test_notes_of_a_model_are_kept() -> None:
+    source = noted()
+    for program in (from_onnx(source), eqsat.optimize(from_onnx(source), time_limit=4).program):
+        written = to_onnx(pickle.loads(pickle.dumps(program)))
+        assert written.metadata_props == source.metadata_props
+        for name in ("model_version", "domain", "doc_string"):
+            assert getattr(written, name) == getattr(source, name)
+        assert (written.graph.name, written.graph.doc_string) == ("pets", "a graph")
+        assert written.producer_name == "eqsat"
+
+
 def test_kept_nodes_survive_pickling() -> None:
     import pickle
 
@@ -143,6 +165,20 @@ def test_a_concatenation_of_fewer_parts_is_no_instance_of_one_of_more() -> None:
     a, b = program.inputs
     other = Program((a, b), {"y": ops.concat([b, ops.neg(b)], 0)}, program.names, program.written)
     assert [(each.op_type, len(each.input)) for each in to_onnx(other).graph.node] == [("Neg", 1), ("Concat", 2)]
+
+
+@pytest.mark.parametrize("name", ["neg_0", "y"])
+def test_a_new_node_takes_no_name_that_a_kept_node_has(name: str) -> None:
+    """`neg_0` is also the first value that a new negation gives."""
+    runtime = pytest.importorskip("onnxruntime")
+    source = model([node("Softmax", ["x"], ["h"], name=name), node("Relu", ["h"], ["y"], name="second")])
+    program = from_onnx(source)
+    (relu,) = program.outputs.values()
+    written = to_onnx(after(program, relu, ops.neg(ops.neg(relu.args[0]))))
+    names = [each.name for each in written.graph.node]
+    assert len(set(names)) == len(names) == 3
+    assert names[0] == name
+    runtime.InferenceSession(written.SerializeToString())
 
 
 def test_a_name_that_onnxruntime_makes_too_is_not_kept() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from eqsat.layout.arithmetic import (
     Layout,
+    compose,
     conv_result,
     conv_weights,
     of_slice,
@@ -170,6 +171,49 @@ def test_a_batched_product_that_needs_no_gather_stays_whole() -> None:
     rows = make("Cat", (), [node(X), node(arg("z", 6, 16))])
     both = mm(rows, make("Cat", (), [node(W), node(W)]), 6, 16, 16, batch=2)
     assert names(lines([X, arg("z", 6, 16), W], both, 2, 6, 16))["matmul"] == 1
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(
+    ("start", "count", "pads_lo", "pads_hi"),
+    [
+        (0, 37, "(1, 1)", "(1, 1)"),
+        (3, 20, "(1, 1)", "(0, 1)") ,
+        (9, 31, "(0, 1)", "(1, 1)"),
+        (9, 22, "(0, 1)", "(0, 1)"),
+        (20, 15, "(0, 1)", "(1, 1)"),
+    ],
+)  # fmt: skip
+def test_a_run_of_windows_is_a_slice_of_a_convolution(
+    side: int, start: int, count: int, pads_lo: str, pads_hi: str
+) -> None:
+    """Whole lines of windows are computed; those at the edges, which reach into the padding, only if they are read."""
+    image, weights = arg("image", 1, 4, 5, 8), arg("weights", 36, 6)
+    every = windows(image.shape, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=1)
+    if side == 0:
+        run = view(view(node(image), every), strided(start * 36, ((count * 36, 1),)))
+        product = mm(run, node(weights), count, 36, 6)
+    else:
+        turned = compose(every, of_transpose((40, 36), (1, 0)))
+        assert turned is not None
+        run = view(view(node(image), turned), strided(start, ((36, 40), (count, 1))))
+        product = mm(view(node(weights), of_transpose((36, 6), (1, 0))), run, 6, 36, count)
+    found = lines([image, weights], product, product.size)
+    assert {"gather", "where", "matmul"}.isdisjoint(names(found))
+    (conv,) = (line for line in found if line.startswith("conv"))
+    assert f"pads_lo={pads_lo}, pads_hi={pads_hi}" in conv
+
+
+def test_windows_of_a_part_of_an_image_are_windows_of_its_crop() -> None:
+    image, weights = arg("image", 1, 4, 7, 8), arg("weights", 36, 6)
+    every = view(node(image), windows(image.shape, (3, 3), (1, 1), (1, 1), (0, 0), (0, 0), 0.0, groups=1))
+    middle = view(every, strided(6 * 36, ((18 * 36, 1),)))  # three of five lines
+    found = lines([image, weights], mm(middle, node(weights), 18, 36, 6), 108)
+    assert {"gather", "matmul"}.isdisjoint(names(found))
+    assert {name: names(found)[name] for name in ("slice", "conv")} == {"slice": 1, "conv": 1}
+    corner = view(node(image), of_slice(image.shape, (0, 0, 2, 1), (1, 4, 7, 8), (1, 1, 1, 1)))
+    pooled = view(corner, windows((1, 4, 5, 7), (3, 3), (2, 2), (1, 1), (0, 0), (0, 0), 0.0))
+    assert names(lines([image], make("Red", ("sum", 9), (pooled,)), 1, 4, 2, 3)) == {"slice": 1, "pool": 1}
 
 
 @pytest.mark.parametrize(("kind", "fill"), [("max", float("-inf")), ("sum", 0.0)])

@@ -51,7 +51,7 @@ def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
         elif key in expected_as:
             expected[expected_as[key]] = array
         else:
-            raise InputError(f"{path}: no input is called {key!r}: the program takes {', '.join(program.input_names)}")
+            raise InputError(f"{path}: {program.no_input(key)}")
     for term in program.inputs:
         name = term.attr("name")
         if name in inputs:

@@ -9,6 +9,7 @@ from eqsat.cli.shared.output import engineering, print_table, times_less
 from eqsat.errors import escaped
 from eqsat.pipeline.report import (
     fallback_line,
+    fixed_line,
     left_out_line,
     lighter_line,
     overflow_line,
@@ -175,6 +176,7 @@ _FURTHER: dict[str, Callable[[Any], str]] = {
     "stages": lambda found: _sentence(stages_line(found)),
     "lighter": lambda found: _sentence(lighter_line(found)),
     "left_out": lambda found: _sentence(left_out_line()),
+    "fixed": lambda found: _sentence(fixed_line(found)),
     "overflow": lambda found: _sentence(overflow_line(found)),
     "fallback": lambda found: _sentence(fallback_line(found)),
 }

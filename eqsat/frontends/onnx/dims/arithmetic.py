@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count, groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,10 +24,11 @@ class Arithmetic:
         constants: name to array.
     """
 
-    def __init__(self, places: Mapping[str, tuple[str, int, Form]]) -> None:
+    def __init__(self, places: Mapping[str, tuple[str, int, Form]], taken: Iterable[str] = ()) -> None:
         """`places` has for each dim an input, an axis, and the size of that axis as a form of this dim alone: a factor
-        times the dim, plus a constant."""
+        times the dim, plus a constant. `taken` are names of the model."""
         self._places = places
+        self._taken = set(taken)
         self._known: dict[object, str] = {}
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, Array] = {}
@@ -92,4 +93,6 @@ class Arithmetic:
         return value if factor == 1 else self.node("Div", [value, self.constant([factor])])
 
     def _fresh(self, stem: str) -> str:
-        return f"sizes/{stem}_{len(self._known)}"
+        name = next(x for i in count(len(self._known)) if (x := f"sizes/{stem}_{i}") not in self._taken)
+        self._taken.add(name)
+        return name

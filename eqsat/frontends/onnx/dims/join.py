@@ -7,7 +7,7 @@ slices) or in constants that depend on sizes, nodes compute the difference from 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -54,15 +54,16 @@ class Model:
         store(deepcopy(self.proto), self.constants, path)
 
 
-def join(drafts: Sequence[Draft], whole: bool) -> Model:
-    """The model of all drafts, with their dims named.
+def join(drafts: Sequence[Draft], whole: bool, names: Mapping[str, Sequence[str]]) -> Model:
+    """The model of all drafts, with their dims named: those of outputs, by `names`, as in the source where each name
+    there stands for one size.
 
     `whole` says whether the last draft is at the largest sizes: the others have parts of its constants.
 
     Raises:
         Apart: they do not agree, or differ in what cannot be expressed by their dims.
     """
-    joiner = _Joiner(drafts, whole)
+    joiner = _Joiner(drafts, whole, names)
     return Model(joiner.model(), list(joiner.constants.items()))
 
 
@@ -70,6 +71,7 @@ def join(drafts: Sequence[Draft], whole: bool) -> Model:
 class _Joiner:
     drafts: Sequence[Draft]
     whole: bool
+    names: Mapping[str, Sequence[str]]
     constants: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,16 +92,23 @@ class _Joiner:
         self._same("opsets", [[(e.domain, e.version) for e in draft.model.opset_import] for draft in self.drafts])
         for value in graph.input:
             self._meet(value.name, [value.name] * len(self.drafts))
-        self.arithmetic = Arithmetic(self._places(graph.input))
+        self.arithmetic = Arithmetic(self._places(graph.input), self._taken())
         if len({len(each.node) for each in graphs}) > 1:
             raise Apart(f"the numbers of its nodes differ: {[len(each.node) for each in graphs]}")
         nodes = [self._node(list(each)) for each in zip(*(each.node for each in graphs), strict=True)]
         del graph.node[:], graph.value_info[:]
         graph.node.extend([*self.arithmetic.nodes, *nodes])
         self.constants |= self.arithmetic.constants
+        kept = self._kept_names(graph.output)
         for value in [*graph.input, *graph.output]:
-            self._name_dims(value)
+            self._name_dims(value, kept)
         return found
+
+    def _taken(self) -> set[str]:
+        """The names of values and nodes of the first draft, which the model keeps."""
+        draft, graph = self.drafts[0], self.drafts[0].model.graph
+        values = (name for node in graph.node for name in (node.name, *node.output))
+        return {*draft.constants, *(value.name for value in graph.input), *values}
 
     def _same(self, what: str, values: Sequence[object]) -> None:
         for value, point in zip(values, self.points, strict=True):
@@ -132,12 +141,24 @@ class _Joiner:
             raise Apart(f"no axis of an input tells the size of '{missing[0]}'")
         return found
 
-    def _name_dims(self, value: ValueInfoProto) -> None:
-        forms = self._dims(value.name) or [None] * len(value.type.tensor_type.shape.dim)
-        for entry, form in zip(value.type.tensor_type.shape.dim, forms, strict=True):
+    def _kept_names(self, outputs: Sequence[ValueInfoProto]) -> set[str]:
+        """The source's names of dims of outputs that stand for one form each."""
+        forms: dict[str, set[Form | None]] = {}
+        for value in outputs:
+            for name, form in zip(self.names.get(value.name, ()), self._dims(value.name) or (), strict=False):
+                forms.setdefault(name, set()).add(form)
+        return {name for name, found in forms.items() if name and len(found) == 1}
+
+    def _name_dims(self, value: ValueInfoProto, kept: Collection[str]) -> None:
+        dims = value.type.tensor_type.shape.dim
+        forms = self._dims(value.name) or [None] * len(dims)
+        names = self.names.get(value.name) or [""] * len(dims)
+        for entry, form, name in zip(dims, forms, names, strict=True):
             if form is None or not form.fixed:
                 entry.ClearField("dim_value")
-                if form is not None:
+                if name in kept:
+                    entry.dim_param = name
+                elif form is not None:
                     entry.dim_param = str(form)
 
     # Nodes

@@ -44,7 +44,7 @@ def check_names(graph: GraphProto, label: str) -> None:
     outputs = Counter(value.name for value in graph.output)
     for name, times in outputs.items():
         if times > 1:
-            raise InputError(f"{label}: output '{name}' is listed twice; rename one")
+            raise InputError(f"{label}: output '{name}' is listed twice; list it once, or copy it (Identity)")
 
 
 Reader = tuple["NodeProto", Sequence[str]]

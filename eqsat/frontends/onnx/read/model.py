@@ -29,6 +29,7 @@ from eqsat.frontends.onnx.file.types import Declared, OpenDimensions, checked_si
 from eqsat.frontends.onnx.operators.node import Constants
 from eqsat.frontends.onnx.read.convert import Converter, Value
 from eqsat.frontends.onnx.read.graph import check_names, in_order, readers
+from eqsat.frontends.onnx.read.header import header_of
 from eqsat.frontends.onnx.read.written import written
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None = None) -> Program:
     """The program that an ONNX model computes.
+
+    An input with an initializer is a constant of the program: its default value is folded.
 
     Args:
         source: a file, or a model in memory.
@@ -97,6 +100,7 @@ def _dimensions(source: ModelSource, shapes: Mapping[str, int] | None) -> tuple[
 def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str, int] | None) -> Program:
     open_dims = OpenDimensions(checked_sizes(shapes, label))
     opsets = _opsets(model, label)
+    header = header_of(model)
     check_depth(model.graph, label)
     check_texts(model.graph, label)
     if model.functions:
@@ -134,7 +138,8 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
             names.setdefault(value, name)
     ordered = [node for node, _ in in_order(readers(graph.node), values.keys() | stored, label)]
     nodes = written(ordered, values, opsets, converter.constants)
-    return Program(inputs, outputs, names, tuple(nodes), None if base is None else Path(label).absolute())
+    path = None if base is None else Path(label).absolute()
+    return Program(inputs, outputs, names, tuple(nodes), path, header)
 
 
 def _opsets(model: ModelProto, label: str) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,8 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, opset: int | None = None) -> ModelProto:
     """The program as an ONNX model, written to `path` if one is given.
 
-    Nodes of the model that the program was read from, and their names, are kept wherever it has the same values.
+    Nodes of the model that the program was read from, and their names, are kept wherever it has the same values; so are
+    its name, version, domain, documentation and metadata.
 
     Args:
         opset: the least opset to write; a later one is taken where an operator or element type needs it, and an
@@ -88,7 +90,7 @@ class _Writer:
 
     def model(self) -> ModelProto:
         """The model without its initializers."""
-        from onnx import helper
+        from onnx import ModelProto, helper
 
         copies = self._name_outputs()
         written: set[int] = set()
@@ -98,17 +100,21 @@ class _Writer:
                 self._write(term, form)
         for name, term in copies:
             self._node("Identity", [self._operand(term)], [name])
+        self._name_nodes()
         inputs = [value_info(term.attr("name"), term.dtype, term.shape) for term in self.program.inputs]
         outputs = [value_info(name, term.dtype, term.shape) for name, term in self.program.outputs.items()]
         graph = helper.make_graph(self.nodes, "program", inputs, outputs, self.foreign, value_info=self.values)
         opsets = [helper.make_opsetid(domain, version) for domain, version in sorted(self.plan.opsets.items())]
-        return helper.make_model(
+        model = helper.make_model(
             graph,
             opset_imports=opsets,
             ir_version=helper.find_min_ir_version_for(opsets, ignore_unknown=True),
             producer_name="eqsat",
             producer_version=version(),
         )
+        if self.program.header.spec is not None:
+            model.MergeFrom(ModelProto.FromString(self.program.header.spec))
+        return model
 
     def constants(self) -> list[tuple[str, Array]]:
         """The initializers of the model, each value once."""
@@ -145,6 +151,21 @@ class _Writer:
         if known is None or known in self.program.outputs or known.startswith(MADE_BY_RUNTIME):
             return self._fresh(stem)
         return known
+
+    def _name_nodes(self) -> None:
+        """Names every node that has no name of its own after its first output. Runtimes refuse two nodes of one name:
+        those that the source named come first."""
+        taken: set[str] = set()
+        for node in self.nodes:
+            if node.name in taken:
+                node.name = ""
+            taken.add(node.name)
+        for node in self.nodes:
+            if not node.name:
+                first = next(name for name in node.output if name)
+                others = (f"{first}_{i}" for i in count(1))
+                node.name = next(name for name in chain([first], others) if name not in taken)
+                taken.add(node.name)
 
     def _store(self, constant: ConstArray, name: Callable[[], str]) -> str:
         key = (constant.digest, constant.array.shape)
@@ -202,7 +223,7 @@ class _Writer:
         from onnx import helper
 
         given = {name: value for name, value in attrs.items() if value is not None}
-        self.nodes.append(helper.make_node(op, inputs, outputs, name=outputs[0], **given))
+        self.nodes.append(helper.make_node(op, inputs, outputs, **given))
 
     def _kept(self, spec: FileNode, form: Form) -> None:
         """A node as the model that the program came from has it."""
@@ -213,7 +234,6 @@ class _Writer:
             "" if not name else self._fresh(stem) if term is None else self._result(term, stem)
             for name, term in zip(node.output, form.outputs, strict=True)
         ]
-        node.name = node.name or next(name for name in node.output if name)
         self.nodes.append(node)
 
     def _opaque(self, spec: OneNode, form: Form) -> None:
@@ -233,7 +253,7 @@ class _Writer:
             term = made.get(next(named)) if name else None
             outputs.append("" if not name else self._result(term, stem) if term else self._fresh(stem))
         rename(node, outer, outputs, lambda: self._fresh(stem))
-        node.name = next(name for name in outputs if name)
+        node.name = ""
         self.nodes.append(node)
 
     def _parameter(self, tensor: TensorProto) -> str:
