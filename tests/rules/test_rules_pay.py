@@ -124,7 +124,6 @@ PAYS: dict[str, Row] = {
         lambda x, y, z, w: w @ x + (y + w @ z),
         ((96, 500), (96, 500), (96, 500), (96, 96)),
     ),
-    "factor-sum-of-sums-right": (lambda x, y, w: (y + x @ w) + y @ w, ((500, 96), (500, 96), (96, 96))),
     # conversions
     "cast-there-and-back": (lambda x: x.astype("float64").astype("float32"), ((500, 96),)),
     "cast-of-widening": (
