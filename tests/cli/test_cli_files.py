@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,3 +178,23 @@ def test_outputs_may_go_to_a_device_or_through_a_link(model: Path) -> None:
     printed("run", model, "--json", link)
     assert link.is_symlink()
     assert target.read_text().startswith("{")
+
+
+def test_a_model_that_goes_to_a_pipe_is_not_read_again(model: Path) -> None:
+    pipe, command = model.parent / "pipe", [sys.executable, "-m", "eqsat", "optimize", model, "-o"]
+    os.mkfifo(pipe)
+    with subprocess.Popen([*command, pipe], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            onnx.load_from_string(pipe.read_bytes())
+            told, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "WARNING" not in told + printed("optimize", model, "-o", os.devnull)
+
+
+def test_an_output_that_cannot_be_read_again_gets_no_certificate(model: Path) -> None:
+    certificate = model.parent / "c.proof"
+    line = refusal("optimize", model, "-o", os.devnull, "--certificate", certificate)
+    assert line == "--certificate: a pipe or a device is not read again; give --output a file, not /dev/null"
+    assert refusal("optimize", model, "-o", "-") == "--output -: stdout is for the report; give a file"

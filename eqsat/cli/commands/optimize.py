@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eqsat.base.files import replaces
 from eqsat.base.memory_limit import collector_paused
 from eqsat.cli.shared.options import (
     Certificate,
@@ -128,8 +129,7 @@ def optimize(
         {"--output": output, "--certificate": certificate, "--html": html, "--json": json_file, **plans},
         {"--inputs": inputs, "--rules": rules_file},
     )
-    if certificate is not None and output is None:
-        raise InputError("--certificate: it is about what --output writes; give that, too")
+    _check_output(output, certificate)
     Objective.of(objective)
     check_tunable(tune, device)
     rules = select(only, without, rules_file)
@@ -180,6 +180,23 @@ def optimize(
     _tell(best, tuning, model, json_file, explain)
     if not certified:
         raise typer.Exit(_UNCERTIFIED)
+
+
+def _check_output(output: Path | None, certificate: Path | None) -> None:
+    """Refuse an output that does not go with the other options.
+
+    Raises:
+        InputError: stdout, where the report goes; or a certificate is asked for, and nothing is written that can be read
+            again.
+    """
+    if output == Path("-"):
+        raise InputError("--output -: stdout is for the report; give a file")
+    if certificate is None:
+        return
+    if output is None:
+        raise InputError("--certificate: it is about what --output writes; give that, too")
+    if not replaces(output):
+        raise InputError(f"--certificate: a pipe or a device is not read again; give --output a file, not {output}")
 
 
 def _write_page(best: Result, html: Path | None) -> None:
@@ -245,8 +262,11 @@ def _tell_dynamic(
 
 
 def _second_opinion(model: Path, output: Path, program: Program, budget: TimeBudget) -> dict[str, Any] | None:
-    """Compare the file read and the file written in onnxruntime, if it is installed and there is time."""
-    if budget.left("write") <= 0:
+    """Compare the file read and the file written in onnxruntime, if it is installed and there is time.
+
+    A pipe or a device is not read again: opening a pipe that this process writes to would wait for ever.
+    """
+    if budget.left("write") <= 0 or not replaces(output):
         return None
     from eqsat.check.inputs import SEED, random_values
     from eqsat.frontends.runtime import agreement, seconds_needed
