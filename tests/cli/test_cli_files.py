@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-from support.cli import chain, printed, refusal
+from support.cli import chain, eqsat, printed, refusal
 
 
 @pytest.fixture
@@ -126,6 +126,9 @@ def test_a_full_disk_leaves_no_half_of_a_folder(model: Path) -> None:
         ("optimize", "{model}", "-o", "{model}2", "--json", "{model}2"),
         ("optimize", "{model}", "--inputs", "{x}", "--json", "{x}"),
         ("optimize", "{model}", "-o", "{plan}.onnx", "--top", "2", "--json", "{plan}.2.onnx"),
+        ("optimize", "{bucket}", "--shape", "rows=1..64", "--buckets", "-o", "{folder}/b.onnx"),
+        ("optimize", "{bucket}", "--shape", "rows=1..64", "--buckets", "--html", "{folder}/b.onnx"),
+        ("optimize", "{bucket}", "--shape", "rows=1..64", "--buckets", "-o", "{plan}", "--json", "{plan}.rows9-64"),
         ("run", "{model}", "-o", "{soft}"),
         ("run", "{model}", "--inputs", "{x}", "-o", "{x}"),
         ("prove", "{model}", "{model}", "--counterexample", "{model}"),
@@ -136,13 +139,15 @@ def test_a_full_disk_leaves_no_half_of_a_folder(model: Path) -> None:
 )
 def test_one_file_is_not_read_and_written(model: Path, command: tuple[str, ...]) -> None:
     folder = model.parent
+    bucket = folder / "b.rows1-8.onnx"
+    onnx.save(chain("rows"), bucket)
     (folder / "hard").hardlink_to(model)
     (folder / "soft").symlink_to(model)
     paths = {name: folder / name for name in ("hard", "soft", "new", "plan")} | {"model": model, "folder": folder}
-    held = model.read_bytes()
-    line = refusal(*[part.format(x=folder / "x.npz", **paths) for part in command])
+    held = model.read_bytes(), bucket.read_bytes()
+    line = refusal(*[part.format(x=folder / "x.npz", bucket=bucket, **paths) for part in command])
     assert "would overwrite" in line or "is also the file of" in line
-    assert model.read_bytes() == held
+    assert (model.read_bytes(), bucket.read_bytes()) == held
 
 
 @pytest.mark.parametrize(
@@ -198,3 +203,21 @@ def test_an_output_that_cannot_be_read_again_gets_no_certificate(model: Path) ->
     line = refusal("optimize", model, "-o", os.devnull, "--certificate", certificate)
     assert line == "--certificate: a pipe or a device is not read again; give --output a file, not /dev/null"
     assert refusal("optimize", model, "-o", "-") == "--output -: stdout is for the report; give a file"
+
+
+@pytest.mark.parametrize("place", [".", "/", "", os.devnull])
+def test_several_files_are_named_after_a_file_only(model: Path, place: str) -> None:
+    onnx.save(chain("rows"), model.parent / "dynamic.onnx")
+    said = f"{Path(place)}: several files are named after it; give a file"
+    assert refusal("optimize", model, "-o", place, "--top", "2") == f"--output {said}"
+    buckets = ("optimize", model.parent / "dynamic.onnx", "--shape", "rows=1..64", "--buckets")
+    assert refusal(*buckets, "-o", place).endswith(
+        "Is a directory); choose another path" if place != os.devnull else said
+    )
+    assert (
+        refusal(*buckets, "--html", os.devnull) == f"--html {os.devnull}: several files are named after it; give a file"
+    )
+
+
+def test_there_is_a_most_number_of_plans(model: Path) -> None:
+    assert eqsat("optimize", model, "--top", "1001").exit_code == 2
