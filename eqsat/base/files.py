@@ -103,7 +103,9 @@ def write_bytes(target: Target, data: bytes) -> None:
 def write_text(target: Target, text: str, *, parents: bool = False) -> None:
     """Write a text in UTF-8, as `replacing` does; with `parents`, missing folders are created."""
     if target == "-":
-        sys.stdout.write(text)
+        with _named(target):
+            sys.stdout.write(text)
+            sys.stdout.flush()
         return
     if parents:
         make_folder(Path(target).parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,52 @@ def test_output_that_cannot_be_written_is_no_success() -> None:
     command = [sys.executable, "-m", "eqsat", "--version"]
     with Path("/dev/full").open("w") as full:
         assert subprocess.run(command, stdout=full, stderr=subprocess.DEVNULL).returncode != 0
+
+
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a line for a shell does, in which `$E` is the command."""
+    command = {"E": f"{sys.executable} -m eqsat", **environment}
+    given = {**os.environ, **command}
+    return subprocess.run(["bash", "-c", line], env=given, capture_output=True, encoding="utf-8", errors="replace")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_tables_are_printed_in_every_encoding(encoding: str) -> None:
+    ran = shell("$E devices && $E rules list && $E explore --help", PYTHONIOENCODING=encoding)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert " ------" in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["devices", "devices --json -", "version"])
+def test_a_closed_stdout_drops_what_is_printed(command: str) -> None:
+    ran = shell(f"$E {command} >&-")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_a_reader_that_leaves_is_no_fault() -> None:
+    ran = shell("$E rules list | head -1; exit ${PIPESTATUS[0]}")
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("command", ["--help", "devices", "devices --json -", "optimize --help"])
+def test_a_full_stdout_is_named(command: str) -> None:
+    ran = shell(f"$E {command} >/dev/full")
+    assert ran.returncode == 3
+    assert ran.stderr.splitlines()[0].startswith("eqsat: stdout: cannot be written (No space left on device)")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_an_interrupt_outside_of_a_command_is_said() -> None:
+    script = """
+from eqsat.cli import app
+def interrupted(**options):
+    raise KeyboardInterrupt
+app.app = interrupted
+app.main()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (130, "eqsat: interrupted\n")
 
 
 def test_little_is_collected_while_a_command_loads(model: Path) -> None:

@@ -55,12 +55,19 @@ def answer(data: Any, json_file: str | None) -> bool:
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on stdout (or stderr) that does not wrap tables when piped into a file or another program."""
+    """A console on stdout (or stderr) that does not wrap tables when piped into a file or another program.
+
+    Where its reader is gone, printing raises BrokenPipeError, as it does without Rich, which would end the process.
+    """
     from rich.console import Console
+
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # the error that this is called for
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return Terminal(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 NARROWEST, WIDEST = 40, 100
@@ -81,7 +88,8 @@ def print_table(
     """
     cells = [tuple(map(escaped, row)) for row in rows]
     widths = _fitting([max(map(_width, column)) for column in zip(columns, *cells, strict=True)], terminal.width)
-    blank, rule = (f" {sign * (sum(widths) + len(_GAP) * (len(widths) - 1))} " for sign in " ─")
+    line = "-" if terminal.options.ascii_only else "─"
+    blank, rule = (f" {sign * (sum(widths) + len(_GAP) * (len(widths) - 1))} " for sign in (" ", line))
     head, *body = (_lines(row, widths, words) for row in (columns, *cells))
     terminal.print(escaped(title), blank, sep="\n")
     terminal.print("\n".join(head), style="bold", soft_wrap=True)
