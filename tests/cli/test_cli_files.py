@@ -221,3 +221,31 @@ def test_several_files_are_named_after_a_file_only(model: Path, place: str) -> N
 
 def test_there_is_a_most_number_of_plans(model: Path) -> None:
     assert eqsat("optimize", model, "--top", "1001").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "$E prove <(cat $M) <(cat $M)",
+        "cat $M | $E optimize /dev/stdin -o $F/out.onnx --time-limit 0 && $E prove $F/out.onnx $M",
+        "cat $F/dynamic.onnx | $E optimize /dev/stdin -o $F/out.onnx --shape rows=1..4",
+        "$E optimize $M -o $F/out.onnx --certificate $F/c && $E verify <(cat $M) <(cat $F/out.onnx) <(cat $F/c)",
+        "$E run <(cat $M) --inputs <(cat $F/x.npz)",
+        "cat $M | $E bench /dev/stdin --rounds 1 --time-limit 0",
+    ],
+)
+def test_models_come_through_pipes(model: Path, line: str) -> None:
+    onnx.save(chain("rows"), model.parent / "dynamic.onnx")
+    given = {**os.environ, "E": f"{sys.executable} -m eqsat", "M": str(model), "F": str(model.parent)}
+    ran = subprocess.run(["bash", "-c", line], env=given, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("command", ["sweep /dev/stdin -o $F/sweep", "fuzz /dev/stdin --kind mutants --minutes 0"])
+@pytest.mark.parametrize("source", ["cat $M |", "< $M"])
+def test_what_other_processes_read_is_a_file_with_a_name(model: Path, command: str, source: str) -> None:
+    given = {**os.environ, "M": str(model), "F": str(model.parent)}
+    line = f"{source} {sys.executable} -m eqsat {command}"
+    ran = subprocess.run(["bash", "-c", line], env=given, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr.count("\n")) == (3, 1)
+    assert "/dev/stdin: is a pipe or a device" in ran.stderr

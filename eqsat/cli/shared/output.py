@@ -10,7 +10,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.base.files import Target, check_outputs, write_text
+from eqsat.base.files import Target, check_outputs, keep_pipe, write_text
 from eqsat.errors import escaped
 
 if TYPE_CHECKING:
@@ -25,11 +25,16 @@ def check_files(
 ) -> None:
     """As `eqsat.base.files.check_outputs`, with the external data files of models as further inputs.
 
+    Inputs that are pipes can be read more than once from then on.
+
     Args:
         models, others: the files that a command reads, by their names in messages.
         outputs: the files that it writes.
     """
     inputs: dict[str, Target | None] = {**models, **others}
+    for path in inputs.values():
+        if path is not None:
+            keep_pipe(Path(path))
     if any(path is not None and os.path.isfile(path) for path in outputs.values()):
         from eqsat.frontends.onnx.file.load import external_files
 
