@@ -77,6 +77,10 @@ class TimeBudget:
         after = STAGES[STAGES.index(stage) + 1 :]
         return max(0.0, self.end - self.clock() - sum(self.expected.get(s, 0.0) for s in after))
 
+    def finish(self) -> None:
+        """Leave no time for any stage, as after Ctrl-C."""
+        self.end = min(self.end, self.clock())
+
     def add(self, stage: str, seconds: float) -> None:
         """Add seconds to the time of a stage."""
         self.spent[stage] = self.spent.get(stage, 0.0) + seconds
