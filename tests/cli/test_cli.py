@@ -96,6 +96,29 @@ def test_tables_are_printed_in_every_encoding(encoding: str) -> None:
     assert " ------" in ran.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("optimize", "{model}", "--time-limit", "1e300"), 0),
+        (("optimize", "{model}", "--max-error", "inf", "--json", "-"), 3),
+        (("optimize", "{model}", "--memory-limit", "inf"), 2),
+        (("optimize", "{model}", "--memory-limit", "1e308"), 2),
+        (("optimize", "{model}", "--memory-limit", "1e9"), 0),
+        (("optimize", "{model}", "--measure-threads", "1025"), 2),
+        (("optimize", "{model}", "--shape", "batch=" + "9" * 5000), 3),
+        (("sweep", "{model}", "-o", "{folder}/s", "--memory-limit", "inf"), 2),
+        (("bench", "{model}", "--threads", "1025"), 2),
+        (("explore", "x + x", "--let", f"x=f32[{'9' * 5000}]"), 3),
+        (("explore", "x + x", "--let", "x=f32[3]", "--count", "9" * 20), 2),
+        (("run", "{model}", "-o", os.devnull), 0),
+    ],
+)
+def test_numbers_of_every_size_are_judged(model: Path, arguments: tuple[str, ...], code: int) -> None:
+    result = eqsat(*[part.format(model=model, folder=model.parent) for part in arguments])
+    assert result.exit_code == code, result.output
+    assert code != 3 or len(result.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("command", ["devices", "devices --json -", "version"])
 def test_a_closed_stdout_drops_what_is_printed(command: str) -> None:
     ran = shell(f"$E {command} >&-")

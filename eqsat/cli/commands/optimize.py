@@ -11,6 +11,7 @@ import typer
 from eqsat.base.files import replaces
 from eqsat.base.memory_limit import collector_paused
 from eqsat.cli.shared.options import (
+    MOST_THREADS,
     Certificate,
     Device,
     Html,
@@ -84,7 +85,14 @@ def optimize(
         bool, typer.Option("--measure/--no-measure", help="Let times choose, where the device's runtime is here.")
     ] = True,
     measure_threads: Annotated[
-        int, typer.Option("--measure-threads", min=1, metavar="N", help="Threads of each program that is measured.")
+        int,
+        typer.Option(
+            "--measure-threads",
+            min=1,
+            max=MOST_THREADS,
+            metavar="N",
+            help="Threads of each program that is measured.",
+        ),
     ] = 1,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
     html: Html = None,
