@@ -170,7 +170,7 @@ main()
 def test_version_names_the_libraries_that_results_depend_on() -> None:
     versions = document("version")
     assert versions["egglog"].startswith("13.2.")
-    assert set(versions) == {"eqsat", "python", "numpy", "egglog", "highspy", "onnx"}
+    assert set(versions) == {"schema", "eqsat", "python", "numpy", "egglog", "highspy", "onnx"}
 
 
 # Devices
@@ -273,6 +273,7 @@ def test_extract_counts_a_shared_node_once(tmp_path: Path) -> None:
     path = tmp_path / "shared.json"
     path.write_text(json.dumps(SHARED))
     answer = document("extract", path)
+    assert answer["schema"] == 1
     assert (answer["cost"], answer["lower_bound"], answer["gap"], answer["optimal"]) == (11, 11, 0, True)
     assert answer["choices"] == {"r": "root", "a": "left", "b": "right", "s": "shared"}
     assert "cost 11, proven optimal" in printed("extract", path)

@@ -30,7 +30,7 @@ def extract(
     check_outputs({"the e-graph": egraph}, {"--json": json_file})
     with progress_bar(f"extracting from {egraph.name}"):
         found = extract_file(egraph, time_limit)
-    if answer(found, json_file):
+    if answer({"schema": 1, **found}, json_file):
         bound = f"lower bound {found['lower_bound']:g}, gap {found['gap']:.1%}"
         state = "proven optimal" if found["optimal"] else bound
         typer.echo(f"cost {found['cost']:g}, {state}, {len(found['choices'])} classes, {found['seconds']:.2f} s")
