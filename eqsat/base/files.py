@@ -16,6 +16,7 @@ import re
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,9 +29,15 @@ Target = str | os.PathLike[str]
 MOST_JSON = 1 << 31
 """Bytes of JSON that are read."""
 
+MOST_PIPED = 1 << 31
+"""Bytes that are read from a pipe."""
+
+_CHUNK = 1 << 20
+"""Bytes of a pipe that are read at once."""
+
 _counter = itertools.count()
 _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)")
-_STANDARD = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
+_STANDARD = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
 @contextmanager
@@ -103,7 +110,9 @@ def write_bytes(target: Target, data: bytes) -> None:
 def write_text(target: Target, text: str, *, parents: bool = False) -> None:
     """Write a text in UTF-8, as `replacing` does; with `parents`, missing folders are created."""
     if target == "-":
-        sys.stdout.write(text)
+        with _named(target):
+            sys.stdout.write(text)
+            sys.stdout.flush()
         return
     if parents:
         make_folder(Path(target).parent)
@@ -153,12 +162,28 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
         InputError: no such file, a folder, a pipe or device that may never end, no permission, more than `most` bytes.
     """
     with _readable(path):
-        if file_size(path, what) <= most:
+        size = file_size(path, what)
+        if size <= most:
             with path.open("rb") as file:
-                data = file.read(most + 1)
+                data = b"".join(_parts(file, size, most + 1))
             if len(data) <= most:
                 return data
     raise InputError(f"{path}: has more than {most} bytes; give {what}")
+
+
+def _parts(file: BinaryIO, size: int, most: int) -> Iterator[bytes]:
+    """What a file holds, at most so many bytes: all of a file of this size at once, a pipe in chunks.
+
+    A read takes memory for all that it asks for, whatever there is.
+    """
+    wanted = size + 1
+    while wanted > 0:
+        part = file.read(wanted)
+        yield part
+        most -= len(part)
+        if len(part) < wanted:
+            return
+        wanted = min(_CHUNK, most)
 
 
 def read_json(path: Path, what: str) -> Any:
@@ -183,10 +208,31 @@ def file_size(path: Path, what: str) -> int:
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             raise InputError(f"{path}: is a folder; give {what} inside it")
-        own = _descriptor(path) is not None or os.fspath(path) == "/dev/stdin"
+        own = _descriptor(path) is not None
         if not stat.S_ISREG(found.st_mode) and not (own and not stat.S_ISCHR(found.st_mode)):
             raise InputError(f"{path}: is a pipe or a device; give {what} as a file")
         return found.st_size
+
+
+def keep_pipe(path: Path) -> None:
+    """Let a pipe of this process be read more than once: its descriptor becomes that of a file with what came through.
+
+    The path stays the same, and opens that file each time. Any other path is left alone.
+
+    Raises:
+        InputError: too much comes, or it cannot be kept.
+    """
+    descriptor = _descriptor(path)
+    with _readable(path):
+        if descriptor is None or not path.is_fifo():
+            return
+        with os.fdopen(descriptor, "rb", closefd=False) as pipe, tempfile.TemporaryFile() as file:
+            for part in _parts(pipe, 0, MOST_PIPED + 1):
+                file.write(part)
+            if file.tell() > MOST_PIPED:
+                raise InputError(f"{path}: more than {MOST_PIPED} bytes come through this pipe; give a file")
+            file.seek(0)
+            os.dup2(file.fileno(), descriptor)
 
 
 @contextmanager

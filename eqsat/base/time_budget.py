@@ -7,6 +7,7 @@ that the search ends early enough for its result to be built, checked and writte
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ STAGES = (
 )
 """In order. `start` and `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""
 
+LONGEST = threading.TIMEOUT_MAX / 2
+"""Seconds of the longest limit: threads cannot wait for much more. Longer ones are as good as this."""
+
 Clock = Callable[[], float]
 
 
@@ -53,8 +57,8 @@ class TimeBudget:
         """`spent` holds the seconds by stage that are already used; they count toward the limit."""
         self.clock = clock
         self.spent: dict[str, float] = dict(spent or {})
-        self.limit = limit
-        self.end = clock() + limit - sum(self.spent.values())
+        self.limit = min(limit, LONGEST)
+        self.end = clock() + self.limit - sum(self.spent.values())
         self.expected: dict[str, float] = {}
 
     @staticmethod
@@ -76,6 +80,10 @@ class TimeBudget:
         """Seconds that a stage may take without using the time reserved for later stages; at least 0."""
         after = STAGES[STAGES.index(stage) + 1 :]
         return max(0.0, self.end - self.clock() - sum(self.expected.get(s, 0.0) for s in after))
+
+    def finish(self) -> None:
+        """Leave no time for any stage, as after Ctrl-C."""
+        self.end = min(self.end, self.clock())
 
     def add(self, stage: str, seconds: float) -> None:
         """Add seconds to the time of a stage."""

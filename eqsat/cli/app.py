@@ -5,14 +5,17 @@ Exit codes: 0 done, 1 the answer is no (a check failed), 2 unknown or bad usage,
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -42,30 +45,54 @@ ANSWER_SECONDS = 2.0
 """Seconds of processor time after Ctrl-C to give the best answer so far; then the command exits without one."""
 
 
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors that are of stdout where they name no file: `eqsat.base.files`, which writes all others, names them."""
+
+
 class Commands(TyperGroup):
     """A group of commands that reports every error a user can cause in one line on stderr."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the arguments, which may print a help text."""
+        with _reported():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the chosen command; errors of eqsat, file system errors and Ctrl-C become exit codes."""
-        try:
+        """Run the chosen command."""
+        with _reported():
             return super().invoke(ctx)
-        except InputError as error:
-            _fail(str(error), BAD_INPUT, getattr(error, "__notes__", ()))
-        except EqsatError as error:
-            _fail(str(error), CHECK_FAILED)
-        except BrokenPipeError:
-            # The reader of our output is gone (`eqsat rules list | head`): print nothing more, not even at shutdown.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
-        except OSError as error:
-            _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
-        except MemoryError as error:
-            _fail(f"takes more memory than there is ({error or 'no details'}); give a smaller program", BAD_INPUT)
-        except KeyboardInterrupt:
-            _fail("interrupted", INTERRUPTED)
 
 
-def _fail(message: str, code: int, notes: Sequence[str] = ()) -> None:
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Errors of eqsat, file system errors and Ctrl-C become exit codes."""
+    try:
+        yield
+    except InputError as error:
+        _fail(str(error), BAD_INPUT, getattr(error, "__notes__", ()))
+    except EqsatError as error:
+        _fail(str(error), CHECK_FAILED)
+    except BrokenPipeError:
+        # The reader of our output is gone (`eqsat rules list | head`): print nothing more, not even at shutdown.
+        _drop_output()
+        raise typer.Exit(0) from None
+    except OSError as error:
+        if not error.filename and error.errno in _UNWRITABLE:
+            _drop_output()
+            _fail(f"stdout: cannot be written ({error.strerror})", BAD_INPUT)
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
+    except MemoryError as error:
+        details = f" ({error})" if str(error) else ""
+        _fail(f"takes more memory than there is{details}; give a smaller program", BAD_INPUT)
+    except KeyboardInterrupt:
+        _fail("interrupted", INTERRUPTED)
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str, code: int, notes: Sequence[str] = ()) -> NoReturn:
     """Print `message` as one line on stderr with its notes unchanged below it, and exit with `code`."""
     for line in (f"eqsat: {' '.join(message.split())}", *notes):
         typer.echo(line, err=True)
@@ -146,13 +173,25 @@ def _every_end(handler: Any) -> None:
             signal.signal(number, handler)
 
 
+def _settle_streams() -> None:
+    """Let every command print: what goes to a closed stream is dropped, and characters that stdout's encoding lacks are
+    replaced."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  open until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def main() -> None:
     """Entry point of the console script."""
     answer_soon()
+    _settle_streams()
     try:
         app(prog_name="eqsat", obj=time.monotonic() - process_seconds())
     except KeyboardInterrupt:
         # Interrupted before or after the command itself, while modules load or output is flushed.
+        typer.echo("eqsat: interrupted", err=True)
         sys.exit(INTERRUPTED)
     finally:
         _every_end(signal.SIG_IGN)  # all output is written: only the exit remains

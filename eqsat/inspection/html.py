@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.base.numerics import SHORT
-from eqsat.egraph.snapshot import Snapshot
 from eqsat.explain.narration import alike, closing
-from eqsat.extract.cover import source_cover
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
-from eqsat.extract.plan.plan import Kernel, Plan, build_plan
+from eqsat.extract.plan.plan import Kernel, Plan
 from eqsat.gpu.launch.streams import described
 from eqsat.html.fragments import costs, environment
 from eqsat.lift.shaped import Shaper
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from eqsat.pipeline.result import Result
 
 _HERE = Path(__file__).parent
-_COVER_SECONDS = 2.0
 _MOST_BOXES, _MOST_OPERATORS, _MOST_READS = 120, 6, 8
 _LONGEST_PERIOD = 40
 """Longest repeated sequence of kernels that is looked for: one layer of a model."""
@@ -90,7 +87,7 @@ def page(result: Result) -> str:
         report=report,
         rows=costs(report),
         unknown=unknown_line(report) if "unknown" in report else "",
-        before=draw(source_plan(result, core), core, device, exact, sides["before"]),
+        before=draw(result.written, core, device, exact, sides["before"]),
         after=draw(result.plan, core, device, exact, sides["after"]),
         steps=alike(report["steps"]),
         closing=closing(report) if report["steps"] else "",
@@ -101,11 +98,6 @@ def page(result: Result) -> str:
 
 def _letter(i: int) -> str:
     return (_letter(i // 26 - 1) if i >= 26 else "") + chr(ord("a") + i % 26)
-
-
-def source_plan(result: Result, core: CoreProgram) -> Plan:
-    """The program as it was written, fused into kernels but not rewritten."""
-    return build_plan(Snapshot.from_core(core.roots), source_cover(core, result.report["device"], _COVER_SECONDS), core)
 
 
 def draw(

@@ -55,7 +55,7 @@ def describe(
         report["memory"] = {"limit": asked.memory, **large}
     if asked.goal.memory:
         report["objective"] = objective_report(asked.goal, report, least_peak_of(selection.found))
-    return Result(problem.source, program, plan, report)
+    return Result(problem.source, program, plan, written, report)
 
 
 def _figures(selection: Selection, form: Form) -> Mapping[str, Any]:

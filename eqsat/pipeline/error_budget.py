@@ -43,9 +43,9 @@ def optimize_within(
     `report["error"]` holds the error measured and the fallback taken.
 
     Raises:
-        InputError: the budget is not positive, or even the program as written exceeds it.
+        InputError: the budget is not positive or not finite, or even the program as written exceeds it.
     """
-    if not max_error > 0:
+    if not 0 < max_error < np.inf:
         raise InputError(f"--max-error {max_error}: expected a positive number, as in --max-error 1e-3")
     if numerics not in _STRICTER:
         raise InputError(f"numerics policy {numerics!r} is none of {', '.join(_STRICTER)}")

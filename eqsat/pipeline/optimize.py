@@ -147,6 +147,8 @@ def optimize(
         best.report["alternatives"] = alternative_rows([p.report for p in best.plans], [s.proven for _, s in others])
     best.report["seconds"] = round(time.monotonic() - begun, 3)
     best.report["stages"] = run.budget.report()
+    if run.interrupted:
+        run.budget.finish()  # for what the caller would do with the rest
     run.tell("done", 1.0)
     return best
 

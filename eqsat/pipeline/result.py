@@ -20,6 +20,7 @@ class Result:
     Attributes:
         source, program: before and after, NumPy-shaped; `program` is what `eqsat.to_onnx` writes.
         plan: the kernels that compute it.
+        written: the kernels of the source as it was written, fused but not rewritten.
         report: the figures, as `eqsat optimize --json` writes them (schema 1).
         alternatives: further results for the same source, if `optimize` was asked for more than one.
     """
@@ -27,6 +28,7 @@ class Result:
     source: Program
     program: Program
     plan: Plan
+    written: Plan = field(repr=False)
     report: dict[str, Any] = field(repr=False)
     alternatives: list[Result] = field(default_factory=list, repr=False)
 

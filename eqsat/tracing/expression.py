@@ -35,6 +35,8 @@ _METHODS = frozenset(
     {"T", "mT", "sum", "mean", "max", "min", "prod", "reshape", "transpose", "astype", "swapaxes", "squeeze"}
 )
 _TYPE = re.compile(r"(?P<const>const:)?(?P<dtype>[a-z]+[0-9]*)\[(?P<shape>[0-9, ]*)\]")
+_DIGITS = 18
+"""Most digits of a size."""
 
 
 def parse(text: str, lets: Mapping[str, str]) -> Program:
@@ -195,14 +197,14 @@ def _type(name: str, text: str) -> tuple[bool, tuple[int, ...], str]:
     instance(f"the type of {name}", text, str, "a text such as f32[348,768]")
     found = _TYPE.fullmatch(text.strip())
     dtype = found and LONG.get(found["dtype"], found["dtype"])
-    if not found or dtype not in LONG.values():
+    sizes = [part.strip() for part in found["shape"].split(",") if part.strip()] if found else []
+    if not found or dtype not in LONG.values() or max(map(len, sizes), default=0) > _DIGITS:
         types = ", ".join(sorted(LONG))
         raise InputError(
             f"--let {name}={text}: expected a type, as in {name}=f32[348,768] or {name}=const:f32[768,64] "
             f"(element types: {types})"
         )
-    shape = tuple(int(part) for part in found["shape"].split(",") if part.strip())
-    return bool(found["const"]), shape, str(dtype)
+    return bool(found["const"]), tuple(map(int, sizes)), str(dtype)
 
 
 def _values(name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -31,6 +31,9 @@ OUTLIER = 0.25
 a prediction is off by more than a quarter."""
 
 _FITTED = ("launch_us", "achieved", "vector.", "matrix.", "cache_bandwidth", "step_us.")
+_TIMES_US = 1e-6, 1e12
+"""The shortest and the longest time that a fit takes: others drive figures out of the range of numbers."""
+
 _FIRST_STEP_US = 0.05
 """Where the search begins for `step_us` of a device of which it is not known."""
 
@@ -198,11 +201,13 @@ def fit(
         priced: the program of a name; by default that of `MICRO`.
 
     Raises:
-        InputError: no times, an unknown name, or a time that is not positive.
+        InputError: no times, an unknown name, or a time that no kernel takes.
     """
-    wrong = [name for name, us in measured.items() if not 0 < us < math.inf]
+    least, most = _TIMES_US
+    wrong = [name for name, us in measured.items() if not least <= us <= most]
     if wrong or not measured:
-        raise InputError(f"a fit takes positive times, got {measured[wrong[0]] if wrong else 'none'}")
+        got = measured[wrong[0]] if wrong else "none"
+        raise InputError(f"a fit takes times of {least:g} to {most:g} us, got {got}")
     return _Fit(row, measured, source, {name: (priced or micro)(name) for name in measured}).result()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -162,3 +163,55 @@ def test_pipes_and_descriptors_are_written_directly(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert all(map(files.replaces, (tmp_path / "file", tmp_path / "link", tmp_path / "none")))
+
+
+def test_a_small_file_takes_little_memory_to_read(tmp_path: Path) -> None:
+    """A read takes memory for all that it asks for."""
+    file = tmp_path / "small"
+    file.write_bytes(b"abc")
+    script = f"""
+import resource
+from pathlib import Path
+from eqsat.base.files import read_bytes
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+assert read_bytes(Path({str(file)!r}), 1 << 31, "the file") == b"abc"
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) + 1, 3 << 20])
+def test_a_pipe_is_read_in_chunks_up_to_its_limit(size: int) -> None:
+    for most in (size, size - 1):
+        reading, writing = os.pipe()
+        feeder = threading.Thread(target=lambda end=writing: fed(end, bytes(size)))
+        feeder.start()
+        path = Path(f"/dev/fd/{reading}")
+        try:
+            if most == size:
+                assert files.read_bytes(path, most, "the file") == bytes(size)
+            else:
+                with pytest.raises(InputError, match="has more than"):
+                    files.read_bytes(path, most, "the file")
+        finally:
+            os.close(reading)
+            feeder.join()
+
+
+def fed(descriptor: int, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:
+        pipe.write(data)
+
+
+def test_a_pipe_that_is_kept_can_be_read_twice(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    feeder = threading.Thread(target=lambda: fed(writing, b"abc" * 100_000))
+    feeder.start()
+    path = Path(f"/dev/fd/{reading}")
+    files.keep_pipe(path)
+    feeder.join()
+    assert path.is_file()
+    assert path.read_bytes() == path.read_bytes() == b"abc" * 100_000
+    os.close(reading)
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path, tmp_path / "pipe", tmp_path / "nothing", Path("-"), Path(os.devnull)):
+        files.keep_pipe(other)

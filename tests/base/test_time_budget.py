@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -296,3 +297,15 @@ def test_a_report_says_where_time_went():
         {"lower", "saturate", "candidates", "solve", "lift", "fold", "check", "explain"} <= set(stages) <= set(STAGES)
     )
     assert "read 0.25 s" in str(found)
+
+
+def test_every_stage_is_described() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    (line,) = (line for line in text.splitlines() if line.startswith("| `stages` |"))
+    assert [stage for stage in STAGES if f"`{stage}`" not in line] == []
+
+
+def test_a_limit_is_one_that_threads_can_wait_for() -> None:
+    for seconds in (1e300, float("inf")):
+        budget = TimeBudget.of(seconds)
+        assert 1e6 < budget.left("write") < threading.TIMEOUT_MAX

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,75 @@ def test_output_that_cannot_be_written_is_no_success() -> None:
         assert subprocess.run(command, stdout=full, stderr=subprocess.DEVNULL).returncode != 0
 
 
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a line for a shell does, in which `$E` is the command."""
+    command = {"E": f"{sys.executable} -m eqsat", **environment}
+    given = {**os.environ, **command}
+    return subprocess.run(["bash", "-c", line], env=given, capture_output=True, encoding="utf-8", errors="replace")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_tables_are_printed_in_every_encoding(encoding: str) -> None:
+    ran = shell("$E devices && $E rules list && $E explore --help", PYTHONIOENCODING=encoding)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert " ------" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("optimize", "{model}", "--time-limit", "1e300"), 0),
+        (("optimize", "{model}", "--max-error", "inf", "--json", "-"), 3),
+        (("optimize", "{model}", "--memory-limit", "inf"), 2),
+        (("optimize", "{model}", "--memory-limit", "1e308"), 2),
+        (("optimize", "{model}", "--memory-limit", "1e9"), 0),
+        (("optimize", "{model}", "--measure-threads", "1025"), 2),
+        (("optimize", "{model}", "--shape", "batch=" + "9" * 5000), 3),
+        (("sweep", "{model}", "-o", "{folder}/s", "--memory-limit", "inf"), 2),
+        (("bench", "{model}", "--threads", "1025"), 2),
+        (("explore", "x + x", "--let", f"x=f32[{'9' * 5000}]"), 3),
+        (("explore", "x + x", "--let", "x=f32[3]", "--count", "9" * 20), 2),
+        (("run", "{model}", "-o", os.devnull), 0),
+    ],
+)
+def test_numbers_of_every_size_are_judged(model: Path, arguments: tuple[str, ...], code: int) -> None:
+    result = eqsat(*[part.format(model=model, folder=model.parent) for part in arguments])
+    assert result.exit_code == code, result.output
+    assert code != 3 or len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["devices", "devices --json -", "version"])
+def test_a_closed_stdout_drops_what_is_printed(command: str) -> None:
+    ran = shell(f"$E {command} >&-")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_a_reader_that_leaves_is_no_fault() -> None:
+    ran = shell("$E rules list | head -1; exit ${PIPESTATUS[0]}")
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("command", ["--help", "devices", "devices --json -", "optimize --help"])
+def test_a_full_stdout_is_named(command: str) -> None:
+    ran = shell(f"$E {command} >/dev/full")
+    assert ran.returncode == 3
+    assert ran.stderr.splitlines()[0].startswith("eqsat: stdout: cannot be written (No space left on device)")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_an_interrupt_outside_of_a_command_is_said() -> None:
+    script = """
+from eqsat.cli import app
+def interrupted(**options):
+    raise KeyboardInterrupt
+app.app = interrupted
+app.main()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (130, "eqsat: interrupted\n")
+
+
 def test_little_is_collected_while_a_command_loads(model: Path) -> None:
     """A fifth of the time of loading went to collecting, in which nothing was found."""
     script = f"""
@@ -100,7 +170,7 @@ main()
 def test_version_names_the_libraries_that_results_depend_on() -> None:
     versions = document("version")
     assert versions["egglog"].startswith("13.2.")
-    assert set(versions) == {"eqsat", "python", "numpy", "egglog", "highspy", "onnx"}
+    assert set(versions) == {"schema", "eqsat", "python", "numpy", "egglog", "highspy", "onnx"}
 
 
 # Devices
@@ -203,6 +273,7 @@ def test_extract_counts_a_shared_node_once(tmp_path: Path) -> None:
     path = tmp_path / "shared.json"
     path.write_text(json.dumps(SHARED))
     answer = document("extract", path)
+    assert answer["schema"] == 1
     assert (answer["cost"], answer["lower_bound"], answer["gap"], answer["optimal"]) == (11, 11, 0, True)
     assert answer["choices"] == {"r": "root", "a": "left", "b": "right", "s": "shared"}
     assert "cost 11, proven optimal" in printed("extract", path)

@@ -74,6 +74,14 @@ def test_prices_of_a_models_operators_are_compared_with_their_times(tmp_path: Pa
     assert "Left out: broken.onnx: " in text
 
 
+def test_operators_of_one_price_have_no_rank_correlation(tmp_path: Path) -> None:
+    nodes = [onnx.helper.make_node(kind, [of], [kind]) for kind, of in (("Relu", "x"), ("Neg", "z"), ("Abs", "z"))]
+    shapes: dict[str, list[int | str]] = {name: [64, 64] for name in ("x", "z", "Relu", "Neg", "Abs")}
+    inputs, outputs = ({name: shapes[name] for name in names} for names in (("x", "z"), ("Relu", "Neg", "Abs")))
+    onnx.save(onnx_model(nodes, inputs, outputs, {}), tmp_path / "equal.onnx")
+    assert "measured times: none over" in printed("calibrate", "--device", "cpu", "--report", tmp_path / "equal.onnx")
+
+
 def test_a_report_needs_operators_and_a_runtime(tmp_path: Path) -> None:
     onnx.save(chain(), tmp_path / "chain.onnx")
     assert "no operators to compare" in refusal("calibrate", "--device", "cpu", "--report", tmp_path / "chain.onnx")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-from support.cli import chain, printed, refusal
+from support.cli import chain, eqsat, printed, refusal
 
 
 @pytest.fixture
@@ -124,6 +126,9 @@ def test_a_full_disk_leaves_no_half_of_a_folder(model: Path) -> None:
         ("optimize", "{model}", "-o", "{model}2", "--json", "{model}2"),
         ("optimize", "{model}", "--inputs", "{x}", "--json", "{x}"),
         ("optimize", "{model}", "-o", "{plan}.onnx", "--top", "2", "--json", "{plan}.2.onnx"),
+        ("optimize", "{bucket}", "--shape", "rows=1..64", "--buckets", "-o", "{folder}/b.onnx"),
+        ("optimize", "{bucket}", "--shape", "rows=1..64", "--buckets", "--html", "{folder}/b.onnx"),
+        ("optimize", "{bucket}", "--shape", "rows=1..64", "--buckets", "-o", "{plan}", "--json", "{plan}.rows9-64"),
         ("run", "{model}", "-o", "{soft}"),
         ("run", "{model}", "--inputs", "{x}", "-o", "{x}"),
         ("prove", "{model}", "{model}", "--counterexample", "{model}"),
@@ -134,13 +139,15 @@ def test_a_full_disk_leaves_no_half_of_a_folder(model: Path) -> None:
 )
 def test_one_file_is_not_read_and_written(model: Path, command: tuple[str, ...]) -> None:
     folder = model.parent
+    bucket = folder / "b.rows1-8.onnx"
+    onnx.save(chain("rows"), bucket)
     (folder / "hard").hardlink_to(model)
     (folder / "soft").symlink_to(model)
     paths = {name: folder / name for name in ("hard", "soft", "new", "plan")} | {"model": model, "folder": folder}
-    held = model.read_bytes()
-    line = refusal(*[part.format(x=folder / "x.npz", **paths) for part in command])
+    held = model.read_bytes(), bucket.read_bytes()
+    line = refusal(*[part.format(x=folder / "x.npz", bucket=bucket, **paths) for part in command])
     assert "would overwrite" in line or "is also the file of" in line
-    assert model.read_bytes() == held
+    assert (model.read_bytes(), bucket.read_bytes()) == held
 
 
 @pytest.mark.parametrize(
@@ -176,3 +183,69 @@ def test_outputs_may_go_to_a_device_or_through_a_link(model: Path) -> None:
     printed("run", model, "--json", link)
     assert link.is_symlink()
     assert target.read_text().startswith("{")
+
+
+def test_a_model_that_goes_to_a_pipe_is_not_read_again(model: Path) -> None:
+    pipe, command = model.parent / "pipe", [sys.executable, "-m", "eqsat", "optimize", model, "-o"]
+    os.mkfifo(pipe)
+    with subprocess.Popen([*command, pipe], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            onnx.load_from_string(pipe.read_bytes())
+            told, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "WARNING" not in told + printed("optimize", model, "-o", os.devnull)
+
+
+def test_an_output_that_cannot_be_read_again_gets_no_certificate(model: Path) -> None:
+    certificate = model.parent / "c.proof"
+    line = refusal("optimize", model, "-o", os.devnull, "--certificate", certificate)
+    assert line == "--certificate: a pipe or a device is not read again; give --output a file, not /dev/null"
+    assert refusal("optimize", model, "-o", "-") == "--output -: stdout is for the report; give a file"
+
+
+@pytest.mark.parametrize("place", [".", "/", "", os.devnull])
+def test_several_files_are_named_after_a_file_only(model: Path, place: str) -> None:
+    onnx.save(chain("rows"), model.parent / "dynamic.onnx")
+    said = f"{Path(place)}: several files are named after it; give a file"
+    assert refusal("optimize", model, "-o", place, "--top", "2") == f"--output {said}"
+    buckets = ("optimize", model.parent / "dynamic.onnx", "--shape", "rows=1..64", "--buckets")
+    assert refusal(*buckets, "-o", place).endswith(
+        "Is a directory); choose another path" if place != os.devnull else said
+    )
+    assert (
+        refusal(*buckets, "--html", os.devnull) == f"--html {os.devnull}: several files are named after it; give a file"
+    )
+
+
+def test_there_is_a_most_number_of_plans(model: Path) -> None:
+    assert eqsat("optimize", model, "--top", "1001").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "$E prove <(cat $M) <(cat $M)",
+        "cat $M | $E optimize /dev/stdin -o $F/out.onnx --time-limit 0 && $E prove $F/out.onnx $M",
+        "cat $F/dynamic.onnx | $E optimize /dev/stdin -o $F/out.onnx --shape rows=1..4",
+        "$E optimize $M -o $F/out.onnx --certificate $F/c && $E verify <(cat $M) <(cat $F/out.onnx) <(cat $F/c)",
+        "$E run <(cat $M) --inputs <(cat $F/x.npz)",
+        "cat $M | $E bench /dev/stdin --rounds 1 --time-limit 0",
+    ],
+)
+def test_models_come_through_pipes(model: Path, line: str) -> None:
+    onnx.save(chain("rows"), model.parent / "dynamic.onnx")
+    given = {**os.environ, "E": f"{sys.executable} -m eqsat", "M": str(model), "F": str(model.parent)}
+    ran = subprocess.run(["bash", "-c", line], env=given, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("command", ["sweep /dev/stdin -o $F/sweep", "fuzz /dev/stdin --kind mutants --minutes 0"])
+@pytest.mark.parametrize("source", ["cat $M |", "< $M"])
+def test_what_other_processes_read_is_a_file_with_a_name(model: Path, command: str, source: str) -> None:
+    given = {**os.environ, "M": str(model), "F": str(model.parent)}
+    line = f"{source} {sys.executable} -m eqsat {command}"
+    ran = subprocess.run(["bash", "-c", line], env=given, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr.count("\n")) == (3, 1)
+    assert "/dev/stdin: is a pipe or a device" in ran.stderr

@@ -63,6 +63,8 @@ def test_faults_are_told_apart_by_cause_shrunk_and_saved(tmp_path: Path) -> None
     assert saved.with_suffix(".txt").read_text() == "(3, [1])"
     assert again(saved).cause == causes[0]
     assert "KeyError: 'again'" in eqsat("fuzz", "--again", saved).stdout
+    told = json.loads(eqsat("fuzz", "--again", saved, "--json", "-").stdout)
+    assert (told["cause"], list(told["outcomes"])) == (causes[0], ["fault"])
     saved.write_text(json.dumps(json.loads(saved.read_text()) | {"kept": [0, 2]}))
     assert printed("fuzz", "--again", saved) == "right\n"
     saved.write_text("[]")

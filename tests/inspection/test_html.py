@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import eqsat
+from eqsat.extract import cover
 from eqsat.extract.device.table import device
-from eqsat.inspection.html import Box, Drawing, draw, page, source_plan
+from eqsat.inspection.html import Box, Drawing, draw, page
 from eqsat.pipeline.result import Result
 from eqsat.program.core import lower
 from support.programs import weight
@@ -69,13 +70,21 @@ def test_the_page_draws_both_sides_and_loads_nothing(result: Result):
     text = page(result)
     found = outline(text)
     core = lower(result.source)
-    boxes = [len(boxes_of(draw(plan, core, device("mi300x")))) for plan in (source_plan(result, core), result.plan)]
+    boxes = [len(boxes_of(draw(plan, core, device("mi300x")))) for plan in (result.written, result.plan)]
     assert found.classes["drawing"] == 2
     assert found.classes["kernel"] == sum(boxes) > 0
     assert found.loads == []
     assert "url(" not in text
     for step in result.report["steps"]:
         assert step["rule"] in text
+
+
+def test_the_page_searches_nothing(result: Result, monkeypatch: pytest.MonkeyPatch):
+    """It draws the plans of the search, whose kernels its merges count, and takes no time of its own."""
+    monkeypatch.setattr(cover, "cover", None)
+    text = page(result)
+    assert text.count('<div class="drawing"') == 2
+    assert len(result.written.kernels) == result.report["source"]["kernels"]
 
 
 def test_equal_layers_are_drawn_once():

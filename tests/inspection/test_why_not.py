@@ -93,6 +93,8 @@ def test_why_not_on_the_command_line(tmp_path: Path):
     data = json.loads(text)
     assert (code, data["rule"], data["held"], len(data["missed"])) == (0, "matmul-associate-right", 0, 1)
     assert data["missed"][0]["with"] == {"B": "1", "M": "348", "K": "768", "N": "64", "P": "768"}
+    code, text = run("--why-not", "matmul-associate-right", "--html", str(tmp_path / "page.html"))
+    assert (code, "leave out --why-not" in text) == (3, True)
     code, text = run("--why-not", "matmul-asociate-right")
     assert code == 3
     assert "did you mean matmul-associate-right" in text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eqsat.cli.shared.options import JsonFile, Numerics, Shape, TimeLimit
+from eqsat.cli.shared.options import MOST_THREADS, JsonFile, Numerics, Shape, TimeLimit
 from eqsat.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def bench(
         str, typer.Option("--device", "-d", help="What to optimise for; `auto` is what computes.")
     ] = "auto",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Samples of each side; the median counts.")] = 20,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of onnxruntime.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", min=1, max=MOST_THREADS, help="Threads of onnxruntime.")] = 1,
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
     shape: Shape = None,

@@ -63,8 +63,7 @@ def calibrate(
     - `eqsat calibrate --from report/`
     - `eqsat calibrate --device cpu`, then `eqsat calibrate --device cpu --report models/`
     """
-    from eqsat.base.files import check_outputs
-    from eqsat.cli.shared.output import answer, console
+    from eqsat.cli.shared.output import answer, check_files, console
     from eqsat.cli.shared.prices import compare_prices
     from eqsat.extract.device import files as device_files
     from eqsat.extract.device.table import DEVICES
@@ -73,7 +72,8 @@ def calibrate(
     from eqsat.suite.fitted import measured
     from eqsat.suite.fitted import priced as named
 
-    check_outputs({"--measurements": measurements, "--report": report}, {"--output": output, "--json": json_file})
+    outputs = {"--output": output, "--json": json_file}
+    check_files({"--report": report}, outputs, {"--measurements": measurements})
     if report is not None:
         compare_prices(report, device, shape, json_file)
         return

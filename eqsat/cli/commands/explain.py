@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat.cli.shared.options import Device, Html, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit
+from eqsat.errors import InputError
 
 if TYPE_CHECKING:
     from eqsat.language.rule import Policy
@@ -55,6 +56,8 @@ def explain(
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.explain.narration import narration, streams
 
+    if why_not is not None and html is not None:
+        raise InputError("--html: the page is of the steps to a result; leave out --why-not")
     check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
     budget = begun(context, time_limit)
     program = load(model, shape, budget)
@@ -92,7 +95,6 @@ def _why_not(program: Program, name: str, device: str, seconds: float, numerics:
 
 def _why_apart(best: Result, names: str, device: str, json_file: str | None) -> None:
     from eqsat.cli.shared.output import answer, text_width
-    from eqsat.errors import InputError
     from eqsat.explain.narration import apart_text
     from eqsat.extract.device.table import device as find_device
     from eqsat.inspection.why_apart import why_apart

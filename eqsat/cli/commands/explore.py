@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from eqsat.inspection.explore import Exploration, Form
     from eqsat.language.rule import AnyRule
 
+MOST_FORMS = 100_000
 DEVICES = ("mi300x", "h100", "cpu")
 _BAR = 24
 _SHOWN_RULES = 3
@@ -49,7 +50,10 @@ def explore(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Stop when the e-graph has more e-nodes.")] = 5000,
     time_limit: TimeLimit = 10.0,
     count: Annotated[
-        int, typer.Option("--count", "--forms", min=0, help="Show at most so many distinct forms of the result.")
+        int,
+        typer.Option(
+            "--count", "--forms", min=0, max=MOST_FORMS, help="Show at most so many distinct forms of the result."
+        ),
     ] = 10,
     dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="Write the e-graph for Graphviz.")] = None,
     egraph: Annotated[

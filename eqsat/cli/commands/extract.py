@@ -30,7 +30,7 @@ def extract(
     check_outputs({"the e-graph": egraph}, {"--json": json_file})
     with progress_bar(f"extracting from {egraph.name}"):
         found = extract_file(egraph, time_limit)
-    if answer(found, json_file):
+    if answer({"schema": 1, **found}, json_file):
         gap = f"gap {found['gap']:.1%}" if found["gap"] >= 0.001 else "gap below 0.1%"
         bound = f"lower bound {found['lower_bound']:g}, {gap}"
         state = "proven optimal" if found["optimal"] else bound

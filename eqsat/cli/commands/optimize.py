@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eqsat.base.files import replaces
 from eqsat.base.memory_limit import collector_paused
 from eqsat.cli.shared.options import (
+    MOST_THREADS,
     Certificate,
     Device,
     Html,
@@ -63,7 +65,10 @@ def optimize(
         typer.Option("--inputs", "-i", metavar="X.npz", help="Measure errors and overflows on these; else at random."),
     ] = None,
     top: Annotated[
-        int, typer.Option("--top", min=1, metavar="K", help="Also find the K-1 next best plans, for measuring them.")
+        int,
+        typer.Option(
+            "--top", min=1, max=1000, metavar="K", help="Also find the K-1 next best plans, for measuring them."
+        ),
     ] = 1,
     objective: Annotated[
         str,
@@ -80,7 +85,14 @@ def optimize(
         bool, typer.Option("--measure/--no-measure", help="Let times choose, where the device's runtime is here.")
     ] = True,
     measure_threads: Annotated[
-        int, typer.Option("--measure-threads", min=1, metavar="N", help="Threads of each program that is measured.")
+        int,
+        typer.Option(
+            "--measure-threads",
+            min=1,
+            max=MOST_THREADS,
+            metavar="N",
+            help="Threads of each program that is measured.",
+        ),
     ] = 1,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
     html: Html = None,
@@ -112,7 +124,7 @@ def optimize(
     if time_limit > STARTING:
         start()  # a second of loading, beside the imports here
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.alternatives import alternative_path, copying_early, write_alternatives, write_program
+    from eqsat.cli.shared.alternatives import alternative_paths, copying_early, write_alternatives, write_program
     from eqsat.cli.shared.certificates import certify
     from eqsat.cli.shared.output import check_files
     from eqsat.cli.shared.search import begun, load, optimise, optimise_dynamic, require_fixed, stays_dynamic
@@ -122,14 +134,10 @@ def optimize(
     from eqsat.search.objective import Objective
 
     budget = begun(context, time_limit)
-    plans = {f"plan {rank}": alternative_path(output, rank) for rank in range(2, top + 1) if output is not None}
-    check_files(
-        {"the model": model},
-        {"--output": output, "--certificate": certificate, "--html": html, "--json": json_file, **plans},
-        {"--inputs": inputs, "--rules": rules_file},
-    )
-    if certificate is not None and output is None:
-        raise InputError("--certificate: it is about what --output writes; give that, too")
+    outputs = {"--output": output, "--certificate": certificate, "--html": html, "--json": json_file}
+    others = {"--inputs": inputs, "--rules": rules_file}
+    _check_output(output, certificate)
+    check_files({"the model": model}, {**outputs, **alternative_paths(output, top)}, others)
     Objective.of(objective)
     check_tunable(tune, device)
     rules = select(only, without, rules_file)
@@ -145,6 +153,9 @@ def optimize(
             "--certificate": certificate is not None,
         }
         require_fixed(model, [option for option, given in fixed_only.items() if given])
+        if buckets:
+            named = _bucket_files(model, shape, output, html)
+            check_files({"the model": model}, {"--json": json_file, **named}, others)
         dynamic = optimise_dynamic(model, shape, device, budget, numerics, rules, memory_limit, buckets)
         _tell_dynamic(dynamic, model, output, html, json_file, explain, buckets)
         return
@@ -180,6 +191,38 @@ def optimize(
     _tell(best, tuning, model, json_file, explain)
     if not certified:
         raise typer.Exit(_UNCERTIFIED)
+
+
+def _check_output(output: Path | None, certificate: Path | None) -> None:
+    """Refuse an output that does not go with the other options.
+
+    Raises:
+        InputError: it is stdout, where the report goes; or there is to be a certificate, and no file to read again.
+    """
+    if output == Path("-"):
+        raise InputError("--output -: stdout is for the report; give a file")
+    if certificate is None:
+        return
+    if output is None:
+        raise InputError("--certificate: it is about what --output writes; give that, too")
+    if not replaces(output):
+        raise InputError(f"--certificate: a pipe or a device is not read again; give --output a file, not {output}")
+
+
+def _bucket_files(
+    model: Path, shape: Sequence[str] | None, output: Path | None, html: Path | None
+) -> dict[str, Path | None]:
+    """The files that `--buckets` writes, by their names in messages."""
+    from eqsat.cli.shared.alternatives import bucket_path
+    from eqsat.cli.shared.search import bucket_ranges
+
+    options = {"--output": output, "--html": html}
+    parts = bucket_ranges(model, shape)
+    return {
+        f"{option} of bucket {i}": bucket_path(option, path, ranges)
+        for i, ranges in enumerate(parts, 1)
+        for option, path in options.items()
+    }
 
 
 def _write_page(best: Result, html: Path | None) -> None:
@@ -229,8 +272,8 @@ def _tell_dynamic(
     from eqsat.cli.shared.report import print_report
 
     for found in results:
-        file = bucket_path(output, found.family.ranges) if buckets else output
-        page = bucket_path(html, found.family.ranges) if buckets else html
+        file = bucket_path("--output", output, found.family.ranges) if buckets else output
+        page = bucket_path("--html", html, found.family.ranges) if buckets else html
         if file is not None:
             found.save(file)
             found.report["dynamic"]["file"] = file.name
@@ -245,8 +288,11 @@ def _tell_dynamic(
 
 
 def _second_opinion(model: Path, output: Path, program: Program, budget: TimeBudget) -> dict[str, Any] | None:
-    """Compare the file read and the file written in onnxruntime, if it is installed and there is time."""
-    if budget.left("write") <= 0:
+    """Compare the file read and the file written in onnxruntime, if it is installed and there is time.
+
+    A pipe or a device is not read again: opening a pipe that this process writes to would wait for ever.
+    """
+    if budget.left("write") <= 0 or not replaces(output):
         return None
     from eqsat.check.inputs import SEED, random_values
     from eqsat.frontends.runtime import agreement, seconds_needed

@@ -20,7 +20,7 @@ def version(json_file: JsonFile = None) -> None:
 
     parts = {"eqsat": own_version(), "python": platform.python_version()}
     parts |= {name: metadata.version(name) for name in ("numpy", "egglog", "highspy", "onnx")}
-    if answer(parts, json_file):
+    if answer({"schema": 1, **parts}, json_file):
         for name, number in parts.items():
             typer.echo(f"{name} {number}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.base.files import replaces
 from eqsat.cli.shared.output import engineering, print_table
 from eqsat.cli.shared.report import microseconds
+from eqsat.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,22 +57,44 @@ def write_alternatives(best: Result, output: Path) -> None:
     """Write the alternatives of a result beside it."""
     import eqsat
 
-    for rank, other in enumerate(best.alternatives, 2):
-        eqsat.to_onnx(other.program, alternative_path(output, rank))
+    paths = alternative_paths(output, 1 + len(best.alternatives)).values()
+    for other, path in zip(best.alternatives, paths, strict=True):
+        eqsat.to_onnx(other.program, path)
 
 
-def alternative_path(output: Path, rank: int) -> Path:
-    """The file for the plan of this rank: OUT.2.onnx and so on for OUT.onnx."""
-    return output.with_suffix(f".{rank}{output.suffix}")
+def alternative_paths(output: Path | None, count: int) -> dict[str, Path]:
+    """The files for the second to the last of `count` plans, by their names in messages: OUT.2.onnx and so on.
+
+    Raises:
+        InputError: no file can be named after the output.
+    """
+    if output is None or count == 1:
+        return {}
+    return {f"plan {rank}": _beside("--output", output, str(rank)) for rank in range(2, count + 1)}
 
 
-def bucket_path(output: Path | None, ranges: Mapping[str, tuple[int, int]]) -> Path | None:
-    """The file for these ranges of dims: OUT.seq1-22.onnx for OUT.onnx."""
+def bucket_path(option: str, output: Path | None, ranges: Mapping[str, tuple[int, int]]) -> Path | None:
+    """The file for these ranges of dims: OUT.seq1-22.onnx for OUT.onnx, which the option gave.
+
+    Raises:
+        InputError: no file can be named after the output.
+    """
     if output is None:
         return None
     names = ("".join(c if c.isalnum() else "_" for c in name) for name in ranges)
     limits = ".".join(f"{name}{low}-{high}" for name, (low, high) in zip(names, ranges.values(), strict=True))
-    return output.with_suffix(f".{limits}{output.suffix}")
+    return _beside(option, output, limits)
+
+
+def _beside(option: str, output: Path, word: str) -> Path:
+    """The file OUT.WORD.onnx beside OUT.onnx.
+
+    Raises:
+        InputError: the output is a folder, a pipe or a device.
+    """
+    if not replaces(output):
+        raise InputError(f"{option} {output}: several files are named after it; give a file")
+    return output.with_suffix(f".{word}{output.suffix}")
 
 
 def print_alternatives(report: dict[str, Any], terminal: Console) -> None:

@@ -7,17 +7,18 @@ that holds all their values (float32, int8, uint8).
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from eqsat.base.compare import relative_error
-from eqsat.base.files import file_size, replacing
+from eqsat.base.files import file_size, replaces, replacing
 from eqsat.base.memory_limit import in_use, memory_limit
 from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
@@ -118,7 +119,17 @@ def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write `arrays` as an .npz file. Unlike `numpy.savez`, this allows any name, including `file`."""
-    with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with replacing(path) as file:
+        if replaces(path):
+            _write_archive(file, arrays)
+            return
+        whole = io.BytesIO()  # devices say that they can seek, and cannot
+        _write_archive(whole, arrays)
+        file.write(whole.getbuffer())
+
+
+def _write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             plain = array.astype(_travelling(array.dtype), copy=False)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

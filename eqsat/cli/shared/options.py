@@ -12,6 +12,14 @@ from eqsat.errors import InputError
 
 T = TypeVar("T")
 
+MOST_GIGABYTES = 1e9
+"""The largest memory limit: what systems count bytes in holds nine times as much."""
+
+MOST_THREADS = 1024
+
+_DIGITS = 18
+"""Most digits of a size."""
+
 ModelFile = Annotated[Path, typer.Argument(metavar="IN.onnx", help="The program: an ONNX file.", show_default=False)]
 JsonFile = Annotated[
     str | None,
@@ -43,7 +51,13 @@ Tune = Annotated[
 ]
 MemoryLimit = Annotated[
     float | None,
-    typer.Option("--memory-limit", min=0.001, metavar="GB", help="Memory to take; three quarters of the machine's."),
+    typer.Option(
+        "--memory-limit",
+        min=0.001,
+        max=MOST_GIGABYTES,
+        metavar="GB",
+        help="Memory to take; three quarters of the machine's.",
+    ),
 ]
 RulesFile = Annotated[
     Path | None,
@@ -63,7 +77,11 @@ ShapeOrRange = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, max=1024, metavar="N", help="Processes on this machine; one for each processor by default."
+        "--workers",
+        min=1,
+        max=MOST_THREADS,
+        metavar="N",
+        help="Processes on this machine; one for each processor by default.",
     ),
 ]
 Cluster = Annotated[
@@ -116,8 +134,8 @@ def _size_or_range(text: str) -> int | tuple[int, int] | None:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that digits write; None for anything else."""
-    return int(text) if text.isdecimal() else None
+    """The number that digits write; None for anything else, and for more digits than a size has."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def _parsed(pairs: Sequence[str] | None, wanted: str, read: Callable[[str], T | None]) -> dict[str, T]:

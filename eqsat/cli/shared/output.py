@@ -10,7 +10,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.base.files import Target, check_outputs, write_text
+from eqsat.base.files import Target, check_outputs, keep_pipe, write_text
 from eqsat.errors import escaped
 
 if TYPE_CHECKING:
@@ -25,11 +25,16 @@ def check_files(
 ) -> None:
     """As `eqsat.base.files.check_outputs`, with the external data files of models as further inputs.
 
+    Inputs that are pipes can be read more than once from then on.
+
     Args:
         models, others: the files that a command reads, by their names in messages.
         outputs: the files that it writes.
     """
     inputs: dict[str, Target | None] = {**models, **others}
+    for path in inputs.values():
+        if path is not None:
+            keep_pipe(Path(path))
     if any(path is not None and os.path.isfile(path) for path in outputs.values()):
         from eqsat.frontends.onnx.file.load import external_files
 
@@ -55,12 +60,19 @@ def answer(data: Any, json_file: str | None) -> bool:
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on stdout (or stderr) that does not wrap tables when piped into a file or another program."""
+    """A console on stdout (or stderr) that does not wrap tables when piped into a file or another program.
+
+    Where its reader is gone, printing raises BrokenPipeError, as it does without Rich, which would end the process.
+    """
     from rich.console import Console
+
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # the error that this is called for
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return Terminal(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 NARROWEST, WIDEST = 40, 100
@@ -81,7 +93,8 @@ def print_table(
     """
     cells = [tuple(map(escaped, row)) for row in rows]
     widths = _fitting([max(map(_width, column)) for column in zip(columns, *cells, strict=True)], terminal.width)
-    blank, rule = (f" {sign * (sum(widths) + len(_GAP) * (len(widths) - 1))} " for sign in " ─")
+    line = "-" if terminal.options.ascii_only else "─"
+    blank, rule = (f" {sign * (sum(widths) + len(_GAP) * (len(widths) - 1))} " for sign in (" ", line))
     head, *body = (_lines(row, widths, words) for row in (columns, *cells))
     terminal.print(escaped(title), blank, sep="\n")
     terminal.print("\n".join(head), style="bold", soft_wrap=True)

@@ -45,8 +45,9 @@ def compare_prices(models: Path, device: str, shape: Sequence[str] | None, json_
     print_table(console(), f"{device}, {found['machine']}", columns, rows)
     for name, why in found["left_out"].items():
         typer.echo(f"Left out: {name}: {why}.")
+    correlation = found["rank_correlation"]
     typer.echo(
-        f"Rank correlation of predicted and measured times: {found['rank_correlation']:.3f} "
+        f"Rank correlation of predicted and measured times: {'none' if correlation is None else f'{correlation:.3f}'} "
         f"over {found['operators']} operators of {found['models']} models."
     )
 

@@ -135,6 +135,14 @@ def require_fixed(model: Path, options: Sequence[str]) -> None:
         raise InputError(f"{options[0]}: {model.name} has dynamic dimensions; fix each of them with --shape NAME=SIZE")
 
 
+def bucket_ranges(model: Path, shape: Sequence[str] | None) -> list[dict[str, tuple[int, int]]]:
+    """The ranges of the results that `optimise_dynamic` returns with `buckets`, in order."""
+    from eqsat.dynamic.buckets import halves
+    from eqsat.dynamic.family import Family
+
+    return halves(Family.of(model, parse_ranges(shape)).ranges)
+
+
 def optimise_dynamic(
     model: Path,
     shape: Sequence[str] | None,

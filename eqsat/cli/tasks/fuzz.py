@@ -82,7 +82,8 @@ def fuzz(
 
     if again is not None:
         seen = search.again(again)
-        typer.echo(seen.text or ", ".join(seen.words))
+        if answer({"schema": 1, "outcomes": dict(seen.words), "cause": seen.cause, "text": seen.text}, json_file):
+            typer.echo(seen.text or ", ".join(seen.words))
         raise typer.Exit(_FAULTS if seen.cause else 0)
     counts = _counts(programs, models, kinds)
     files = {str(path.absolute()): digest_of(path) for path in corpus or ()}

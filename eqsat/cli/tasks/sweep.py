@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from eqsat.cli.shared.options import Cluster, JsonFile, Shape, Workers, parse_shapes
+from eqsat.cli.shared.options import MOST_GIGABYTES, Cluster, JsonFile, Shape, Workers, parse_shapes
 from eqsat.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -41,7 +41,13 @@ def sweep(
     shape: Shape = None,
     memory_limit: Annotated[
         float | None,
-        typer.Option("--memory-limit", min=4.0, metavar="GB", help="Of each process; else a share of the machine's."),
+        typer.Option(
+            "--memory-limit",
+            min=4.0,
+            max=MOST_GIGABYTES,
+            metavar="GB",
+            help="Of each process; else a share of the machine's.",
+        ),
     ] = None,
     workers: Workers = None,
     on: Cluster = None,

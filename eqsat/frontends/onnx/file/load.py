@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from eqsat.base.files import file_size, read_bytes
+from eqsat.base.files import file_size, read_bytes, replaces
 from eqsat.base.mapped import map_file
 from eqsat.base.numerics import Array, np_dtype
 from eqsat.errors import InputError
@@ -275,10 +275,13 @@ def digest_of(model: Path) -> str:
     """A digest of a model's file and its external data, or of the bytes of a file that is no model.
 
     Raises:
-        InputError: there is no such file, or it is a folder, a pipe or a device.
+        InputError: there is no such file, or it is a folder, a pipe, a device, or a descriptor of this process, which
+            is another file to the processes that will read the model.
         OSError: the file cannot be read.
     """
     file_size(model, "the .onnx file")
+    if not replaces(model):
+        raise InputError(f"{model}: is a pipe or a device; give the .onnx file as a file")
     found = hashlib.sha256()
     others: list[Path] = []
     with suppress(InputError):
