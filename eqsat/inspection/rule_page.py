@@ -33,7 +33,7 @@ def page(row: AnyRule, family: str) -> dict[str, Any]:
         "after": after,
         "shapes": rule_text.shapes(row) if language else {},
         "needs": _needs(row),
-        "pays": [rule_text.guard(g) for g in row.worth] if language else [],
+        "pays": rule_text.pays(row) if language else [],
         "example": worked.as_json() if worked is not None else None,
     }
 
@@ -80,7 +80,7 @@ def equation_page(rows: Sequence[Rule], family: str) -> dict[str, Any]:
                 "direction": row.direction,
                 "text": row.text,
                 "needs": rule_text.needs(row),
-                "pays": [rule_text.guard(g) for g in row.worth],
+                "pays": rule_text.pays(row),
                 "why": row.why,
             }
             for row in rows

@@ -221,7 +221,7 @@ def rule(name: str, text: str, **row: Unpack[Row]) -> Rule:
     '-(a - b) => b - a'
 
     Args:
-        row: `when`, `worth`, `numbers`, `numerics`, `source`, `why`, `subsumes`: as those of `equation` and
+        row: `when`, `worth`, `numbers`, `numerics`, `source`, `why`, `subsumes`, `meets`: as those of `equation` and
             `Equation.orient`.
 
     Raises:

@@ -161,6 +161,11 @@ def guard(part: Guard) -> str:
             return f"{', '.join(v.name for v in gives)} = {call}: {said}" if gives else f"{call}: {said}"
 
 
+def pays(rule: Rule) -> list[str]:
+    """When a rule pays, a line for each part."""
+    return [*map(guard, rule.worth), *["the e-graph holds both sides already"] * rule.meets]
+
+
 def needs(rule: Rule) -> list[str]:
     """What must be proved before a rule fires, in words, without the numbers and views that its sides spell out."""
     return [guard(part) for part in rule.when if part not in rule.worth and not _spelled(part)]

@@ -141,7 +141,8 @@ def _listed(rows: Sequence[AnyRule]) -> Iterator[tuple[str, str, str]]:
         yield name, first.numerics, first.stated if isinstance(first, Rule) else first.text
         for row in group:
             if isinstance(row, Rule) and (len(group) > 1 or row.name != name or row.worth):
-                pays = f"pays when {'; '.join(map(written, row.worth))}" if row.worth else f"to the {row.direction}"
+                worth = [*map(written, row.worth), *["both sides are there"] * row.meets]
+                pays = f"pays when {'; '.join(worth)}" if worth else f"to the {row.direction}"
                 yield f"  {row.name}" * (row.name != name or len(group) > 1), "", pays
 
 
