@@ -61,17 +61,6 @@ RULES: tuple[Rule, ...] = (
     ),
     *(
         row
-        for sign, operand in (("+", "addend"), ("*", "factor"))
-        for row in rules(
-            f"repeated-{operand}-right",
-            f"b[L] {sign} a == a {sign} b[L]",
-            worth="size(b) < size(a); dynamic(b)",
-            source=_AXIOMS,
-            why="the other rules look for what is one number for each row or column on the right",
-        )
-    ),
-    *(
-        row
         for word, _ in SIGNS
         for row in ASSOCIATIVE[word].orient(
             "right",

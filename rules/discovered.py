@@ -85,6 +85,7 @@ _MEETING: tuple[Line, ...] = (
         "quotients of products are products of quotients",
     ),
     ("root-of-reciprocal", "sqrt(reciprocal(a)) == reciprocal(sqrt(a))", _RANGE, _POWERS3, "a quotient of roots"),
+    ("rsqrt-as-quotient", "rsqrt(a) == reciprocal(a) * sqrt(a)", _RANGE, _POWERS3, "laws of roots apply to it"),
     ("square-of-root", "sqrt(a) * sqrt(a) == a", _RANGE, _POWERS3, "each undoes the other"),
     ("product-with-reciprocal-root", "a * rsqrt(a) == sqrt(a)", _RANGE, _POWERS3, "one root of the two cancels"),
     ("root-over-its-square", "reciprocal(a) * sqrt(a) == rsqrt(a)", _RANGE, _POWERS3, "one root of the two cancels"),

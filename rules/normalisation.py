@@ -28,32 +28,43 @@ SHIFTS: tuple[Rule, ...] = tuple(
             source=_SHIFT,
             why="what is added to every element is subtracted again",
         ),
-        *rules(
-            f"deviation-from-{name}-of-row-shifted",
-            f"(a + b[L]) - {centre} == a - {centre}".replace("{x}", "a + b[L]", 1).replace("{x}", "a"),
-            numbers="m",
-            when=f"shifts_rows(L, R, C){also}",
-            numerics="range-changing",
-            source=_SHIFT,
-            why="what is added to a whole row is subtracted again; an infinite shift would have made NaN of the row",
+        *(
+            row
+            for order, shifted in (("", "a + b[L]"), ("-turned", "b[L] + a"))
+            for row in rules(
+                f"deviation-from-{name}-of-row-shifted{order}",
+                f"({shifted}) - {centre} == a - {centre}".replace("{x}", shifted, 1).replace("{x}", "a"),
+                numbers="m",
+                when=f"shifts_rows(L, R, C){also}",
+                numerics="range-changing",
+                source=_SHIFT,
+                why="what is added to a whole row is subtracted again; an infinite shift would have made NaN of it",
+            )
         ),
     )
 )
 
 _WEIGHTS = '(exp(s) / sum(exp(s).reshape(B, M, K))["b m -> b m k"])'
 
-WEIGHTS_OF_ONE = equation(
-    "bias-past-weights",
-    f"{_WEIGHTS} @ (a + b[L])[P?] == {_WEIGHTS} @ a[P?] + b[W]",
-    when='L1 = compose(L, P); plain(P); W = along(L1, "b k n -> b m n")',
-    numerics="reassociating",
-    source=_STOCHASTIC,
+WEIGHTS_OF_ONE, BIAS_FIRST = (
+    equation(
+        name,
+        f"{_WEIGHTS} @ ({shifted})[P?] == {_WEIGHTS} @ a[P?] + b[W]",
+        when='L1 = compose(L, P); plain(P); W = along(L1, "b k n -> b m n")',
+        numerics="reassociating",
+        source=_STOCHASTIC,
+    )
+    for name, shifted in (("bias-past-weights", "a + b[L]"), ("first-bias-past-weights", "b[L] + a"))
 )
 
-STOCHASTIC: tuple[Rule, ...] = WEIGHTS_OF_ONE.orient(
-    "right",
-    "bias-past-weights-of-one",
-    why="a weighted mean of shifted rows is shifted alike: the bias of the values moves into an epilogue",
+STOCHASTIC: tuple[Rule, ...] = tuple(
+    row
+    for stated in (WEIGHTS_OF_ONE, BIAS_FIRST)
+    for row in stated.orient(
+        "right",
+        f"{stated.name}-of-one",
+        why="a weighted mean of shifted rows is shifted alike: the bias of the values moves into an epilogue",
+    )
 )
 
 RULES: tuple[Rule, ...] = SHIFTS + STOCHASTIC

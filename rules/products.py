@@ -39,12 +39,15 @@ OVER_SCALE = equation(
     source=_TASO,
 )
 
-ROWS_SCALED = equation(
-    "row-scale-through-matmul",
-    "(a * s[L]) @ b == (a @ b) * s[W]",
-    when='W = along(L, "b m k -> b m n")',
-    numerics="reassociating",
-    source=f"{_ALGEBRA}: dot-mul",
+ROWS_SCALED, ROW_SCALES_FIRST = (
+    equation(
+        name,
+        f"({scaled}) @ b == (a @ b) * s[W]",
+        when='W = along(L, "b m k -> b m n")',
+        numerics="reassociating",
+        source=f"{_ALGEBRA}: dot-mul",
+    )
+    for name, scaled in (("row-scale-through-matmul", "a * s[L]"), ("first-row-scale-through-matmul", "s[L] * a"))
 )
 
 ASSOCIATION: tuple[Rule, ...] = (
@@ -176,11 +179,15 @@ SCALING: tuple[Rule, ...] = (
         source=f"{_ALGEBRA}: mul-conv",
         why="a scale of what a constant is multiplied with folds into the constant",
     ),
-    *ROWS_SCALED.orient(
-        "right",
-        "row-scale-through-matmul",
-        worth="dynamic(a); N <= K",
-        why="a scale of each row moves behind the product, where an epilogue takes it for nothing",
+    *(
+        row
+        for stated in (ROWS_SCALED, ROW_SCALES_FIRST)
+        for row in stated.orient(
+            "right",
+            stated.name,
+            worth="dynamic(a); N <= K",
+            why="a scale of each row moves behind the product, where an epilogue takes it for nothing",
+        )
     ),
 )
 
@@ -291,14 +298,18 @@ SUMS: tuple[Rule, ...] = (
         worth="dynamic(a)",
         why="a scale moves out of a sum, where there is less of it",
     ),
-    *rules(
-        "sum-of-row-scaled",
-        "sum(a * s[L]) == sum(a) * s[W]",
-        worth="dynamic(a)",
-        when='W = along(L, "r c -> r", r=size(self))',
-        numerics="reassociating",
-        source=_ROCMLIR,
-        why="a factor that the sum does not walk moves out of it",
+    *(
+        row
+        for name, scaled in (("row-scaled", "a * s[L]"), ("row-scaled-before", "s[L] * a"))
+        for row in rules(
+            f"sum-of-{name}",
+            f"sum({scaled}) == sum(a) * s[W]",
+            worth="dynamic(a)",
+            when='W = along(L, "r c -> r", r=size(self))',
+            numerics="reassociating",
+            source=_ROCMLIR,
+            why="a factor that the sum does not walk moves out of it",
+        )
     ),
 )
 

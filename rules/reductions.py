@@ -91,6 +91,7 @@ BESIDE: tuple[Rule, ...] = tuple(
     row
     for word, inner, outer in (
         ("addend", "a + b[L]", "sum(a[P?]) + b[W] * v"),
+        ("first-addend", "b[L] + a", "b[W] * v + sum(a[P?])"),
         ("subtrahend", "a - b[L]", "sum(a[P?]) - b[W] * v"),
         ("minuend", "b[L] - a", "b[W] * v - sum(a[P?])"),
     )

@@ -104,8 +104,8 @@ TURNED = [(row, left) for row in ALL if isinstance(row, Rule) for left in commut
 
 @pytest.mark.parametrize(("row", "left"), TURNED, ids=lambda x: x.name if isinstance(x, Rule) else "")
 def test_operands_that_commute_may_stand_either_way_round(row: Rule, left: Pattern):
-    for instance in islice(instances(row, holds=True), 2):
-        assert together(row, instance, left) or not together(row, instance, row.left)
+    instance = next(instances(row, holds=True))
+    assert together(row, instance, left) or not together(row, instance, row.left)
 
 
 def together(row: Rule, instance: Instance, left: Pattern) -> bool:

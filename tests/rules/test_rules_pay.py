@@ -56,6 +56,7 @@ PAYS: dict[str, Row] = {
     "maximum-of-repeated": (lambda x: spread(x, 300, 400, 50).max((1, 2)), ((300, 1, 50),)),
     "minimum-of-repeated": (lambda x: spread(x, 300, 400, 50).min((1, 2)), ((300, 1, 50),)),
     "sum-of-repeated-addend": (lambda x: (x + again(x, 1)).sum(1), ((4, 40000),)),
+    "sum-of-repeated-first-addend": (lambda x: (again(x, 1) + x).sum(1), ((4, 40000),)),
     "sum-of-repeated-subtrahend": (lambda x: (x - again(x, 1)).sum(1), ((4, 40000),)),
     "sum-of-repeated-minuend": (lambda x: (again(x, 1) - x).sum(1), ((4, 40000),)),
     "sum-of-permuted-repeated-addend": (lambda x: (x + again(x, 1)).sum(1), ((30, 200, 30),)),
@@ -118,8 +119,6 @@ PAYS: dict[str, Row] = {
     "equality-of-the-same-two": (lambda x, y: (x == y, y == x), ((500, 96), (500, 96))),
     "constant-conjunct-right": (lambda x: np.True_ & x, (((500, 96), "bool"),)),
     "constant-disjunct-right": (lambda x: np.False_ | x, (((500, 96), "bool"),)),
-    "repeated-addend-right": (lambda x: (again(x, 1) + x).sum(1), ((4, 40000),)),
-    "repeated-factor-right": (lambda x, s: (s * x) @ weight(96, 8), ((500, 96), (500, 1))),
     "factor-sum-before-sums-left": (
         lambda x, y, z, w: w @ x + (y + w @ z),
         ((96, 500), (96, 500), (96, 500), (96, 96)),
