@@ -151,8 +151,8 @@ def parse(data: Any, name: str = "e-graph", deadline: float = math.inf) -> Seria
     if not math.isfinite(sum(map(abs, costs))):
         raise InputError(f"{name}: the costs add up to more than a float can hold; scale them down")
     exact = _exact(costs)
-    scale = math.lcm(*{f.denominator for f in exact.values()})
-    integer = {c: int(f * scale) for c, f in exact.items()}
+    scale = _scale(exact)
+    integer = _units(exact)
     problem = Problem(
         node_class=[index[c] for c in class_of.values()],
         node_cost=[0] * len(costs),
@@ -197,10 +197,23 @@ def _cost(value: Any, key: str, name: str) -> float:
 
 
 def _exact(costs: list[float]) -> dict[float, Fraction]:
-    exact = {c: Fraction(Decimal(repr(c))) for c in set(costs)}
-    if any(10**DECIMALS % f.denominator for f in exact.values()):
-        exact = {c: Fraction(c) for c in exact}
-    return exact
+    """Costs as fractions: decimals if they have few digits, or where binary fractions are too many units."""
+    decimal = {c: Fraction(Decimal(repr(c))) for c in set(costs)}
+    if all(10**DECIMALS % f.denominator == 0 for f in decimal.values()):
+        return decimal
+    binary = {c: Fraction(c) for c in decimal}
+    units = _units(binary)
+    return binary if sum(abs(units[c]) for c in costs) <= MOST_UNITS else decimal
+
+
+def _units(exact: Mapping[float, Fraction]) -> dict[float, int]:
+    """Costs in a unit of which all are multiples."""
+    scale = _scale(exact)
+    return {c: int(f * scale) for c, f in exact.items()}
+
+
+def _scale(exact: Mapping[float, Fraction]) -> int:
+    return math.lcm(*{f.denominator for f in exact.values()})
 
 
 def _shift_negative(bare: Problem, costs: list[int], deadline: float) -> int:
