@@ -186,7 +186,7 @@ Slot = tuple[Kind, int, int]
 """The kind of a cut, the identity of its key, and the bit set of its leaves that must be computed."""
 
 Inside = tuple[int, int, int]
-"""What a cut reads, what it computes, and which of these sums it writes out, as bit sets of classes."""
+"""Bit sets of classes: the leaves of a cut, the classes that it computes, and its sums that are written out."""
 
 NOTHING = Run(0, 0)
 """The cost of no kernel launch."""

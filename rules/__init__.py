@@ -22,7 +22,7 @@ EXPLORING: tuple[AnyRule, ...]
 """Rules that only `eqsat.prove` and `eqsat explore` use: they do not come to rest on large programs."""
 
 PROVING: tuple[AnyRule, ...]
-"""The rules of proofs: all but those that round numbers. Groups are not formed, which serves prices alone."""
+"""The rules of proofs. Rules that round numbers are left out, and so are groups, which serve prices alone."""
 
 CHECKABLE: tuple[Rule, ...]
 """The rules that certificates may name: those that are data. What rules in code say is derived by the laws of

@@ -60,7 +60,7 @@ class Dynamic:
             raise InputError("the model stays as it is; it was given in memory, so there is no file to copy")
 
     def at(self, sizes: Mapping[str, int]) -> Program:
-        """The optimised program at these sizes of all dims; those that are fixed may be among them.
+        """The optimised program at these sizes of all dims. Sizes of fixed dims may be given, too.
 
         Raises:
             InputError: a dim has no size, or there is no program at these sizes.

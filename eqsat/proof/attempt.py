@@ -80,7 +80,7 @@ class Local:
 
 
 def contradicts(found: Snapshot) -> bool:
-    """Whether a class holds two different numbers, so that what it proves says nothing."""
+    """Whether a class holds two different numbers. Such an e-graph proves everything, so it proves nothing."""
     numbers: dict[int, Any] = {}
     for node in found.nodes:
         if node.op == "Full" and numbers.setdefault(node.cls, node.attrs[0]) != node.attrs[0] == node.attrs[0]:

@@ -93,8 +93,8 @@ class Tracer:
     def __init__(self, term: Term) -> None:
         self.term = term
         self._sharing: list[ref[Tracer]] | None = [ref(self)] if term.ndim else None
-        """The tracers that share elements: this one, its views, and what it views. None for a scalar, which cannot be
-        changed. Without dims NumPy has arrays, too: `array` makes them."""
+        """The tracers that share elements: this one, its views, and the arrays of which it is a view. A scalar has
+        None, as it cannot be changed. NumPy also has arrays without dims: `array` makes them."""
 
     @property
     def shape(self) -> Shape:

@@ -153,8 +153,10 @@ class _Writer:
         return known
 
     def _name_nodes(self) -> None:
-        """Names every node that has no name of its own after its first output. Runtimes refuse two nodes of one name:
-        those that the source named come first."""
+        """Names every node that has no name of its own after its first output.
+
+        Runtimes refuse two nodes of one name, so the names in the source are taken first.
+        """
         taken: set[str] = set()
         for node in self.nodes:
             if node.name in taken:

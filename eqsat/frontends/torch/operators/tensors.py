@@ -52,13 +52,12 @@ def _levels_kept() -> Iterator[None]:
     outer = functorch.maybe_current_level() or 0
     try:
         yield
-    except BaseException:
+    finally:
         while (functorch.maybe_current_level() or 0) > outer:
             functorch.pop_dynamic_layer_stack()
         if torch.autograd.forward_ad._current_level < 0:  # the caller is in no forward level
             with suppress(RuntimeError):  # there is at most one, and torch does not say whether it is open
                 torch._C._exit_dual_level(level=0)
-        raise
 
 
 def name_of(dtype: Any) -> str:
