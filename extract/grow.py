@@ -30,7 +30,7 @@ from eqsat.extract.cuts import (
     sums_in_two_ways,
 )
 from eqsat.extract.streams import Streams
-from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, strided
+from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, spread, strided
 from eqsat.program.node import STEPS, terms_of
 
 K = TypeVar("K", bound=Key)
@@ -371,7 +371,7 @@ class Grower:
                         continue
                 leaves |= x.leaves
                 inner |= x.inner
-                if leaves & inner or leaves.bit_count() > most:
+                if leaves & inner or leaves.bit_count() > most or sums_in_two_ways((*subs, *x.subs)):
                     continue
                 if (kind != Kind.POINT and left.key is x.key) or leaves in (left.leaves, x.leaves):
                     beyond = max(beyond, x.beyond)
@@ -626,8 +626,9 @@ def _shared_work(subs: Sequence[Cut]) -> float:
 def _viewed_rows(key: Rows, layout: Layout, size: int, bijective: bool) -> Rows | None:
     """The row domain through a view: a reduction read back by its row, or any bijective view of the whole."""
     if key.layout is None:
-        if key.level == "red" and layout == strided(0, ((key.rows, 1), (key.columns, 0))):
-            return Rows(key.rows, key.columns, "full")
+        repeated = spread(layout, key.rows, key.columns) if key.level == "red" else None
+        if repeated is not None:
+            return Rows(key.rows, key.columns, "full", None if repeated.is_identity(layout.size) else repeated)
         return key._replace(layout=layout) if bijective else None
     moved = compose(key.layout, layout) if bijective else None
     if moved is None:

@@ -267,6 +267,24 @@ def inverse(layout: Layout, n_in: int) -> Layout | None:
     return strided(offset, [(size, weight) for _, size, weight in sorted(dims, reverse=True)])
 
 
+@lru_cache(maxsize=CACHE_SIZE)
+def spread(layout: Layout, rows: int, columns: int) -> Layout | None:
+    """Where in [rows, columns] each element of a view lies that repeats a value of each row for all its columns, which
+    are in order; None for other views.
+
+    >>> spread(of_broadcast((1, 2), (3, 2)), 2, 3) == of_transpose((2, 3), (1, 0))
+    True
+    """
+    if layout.masked or layout.size != rows * columns:
+        return None
+    step, dims = 1, []
+    for size, stride in reversed(layout.dims):
+        dims.append((size, stride * columns if stride else step))
+        step *= 1 if stride else size
+    found = strided(layout.offset * columns, reversed(dims))
+    return found if step == columns and is_bijective(found, layout.size) else None
+
+
 def shown_whole(layout: Layout) -> int | None:
     """The length of the array if the layout reads each of its elements at least once; None if it reads only part of an
     array, or outside of it.

@@ -127,6 +127,17 @@ class Index:
                 return None
         return found
 
+    def step(self, var: Var) -> int:
+        """How far the index moves when `var` grows by 1, where no quotient or remainder turns over."""
+        found = 0
+        for atom, c in self.terms:
+            if isinstance(atom, Var):
+                found += c if atom == var else 0
+            else:
+                inside = atom.of.step(var)
+                found += c * (inside // atom.by if isinstance(atom, Quotient) else inside % atom.by)
+        return found
+
     def without(self, var: Var) -> Index:
         """The index where `var`, which no quotient or remainder holds, is 0."""
         return Index(self.constant, tuple((a, c) for a, c in self.terms if a != var))

@@ -46,6 +46,9 @@ COMPUTE = {**STORAGE, "float16": "float", "bfloat16": "float", "bool": "bool"}
 ACCESS_BYTES = 16
 """Most bytes that one load or store moves."""
 
+SCATTERED = 4
+"""What an access counts whose lanes lie far apart: 64 accesses of 16 bytes take 64 lines of the L1 instead of 16."""
+
 LONGEST_INDEX = 64
 """Most variables and divisions in an index without a name of its own."""
 
@@ -73,8 +76,9 @@ class Lanes:
         return self.var.extent
 
 
-Special = Callable[[Index], Value]
-"""What a node is inside a kernel that is neither a leaf nor computed pointwise: a product's sum, a row's total."""
+Special = Callable[[Index], Value | None]
+"""What an element of a node is inside a kernel, where that is neither loaded nor computed pointwise: a product's sum, a
+row's total. None where it is after all."""
 
 
 def at_place(place: Index, value: Callable[[], Value]) -> Special:
@@ -91,11 +95,29 @@ def at_place(place: Index, value: Callable[[], Value]) -> Special:
     return known
 
 
+def held(place: Index, value: Callable[[], Value]) -> Special:
+    """One element of a node that a thread holds in a register; it loads or computes any other."""
+    return lambda index: value() if index == place else None
+
+
 @dataclass(slots=True)
 class Traffic:
-    """The reads of a lowering: load instructions of one thread, and how many of them read separate places per lane."""
+    """The reads of a lowering.
+
+    Attributes:
+        loads: load instructions of one thread; those that are scattered over memory count `SCATTERED` times.
+        neighbour: what grows by 1 from thread to thread, if that is known.
+    """
 
     loads: int = 0
+    neighbour: Var | None = None
+
+    def weight(self, index: Index, lanes: Lanes | None) -> int:
+        """What an access at this index counts, for each of a thread's instructions."""
+        if self.neighbour is None:
+            return 1
+        width = lanes.width if lanes and lanes.var in index.variables else 1
+        return SCATTERED if abs(index.step(self.neighbour)) > width else 1
 
 
 def literal(value: Any, dtype: str) -> str:
@@ -143,8 +165,9 @@ class Lowering:
         Raises:
             NotLowerable: the node is not computed element by element.
         """
-        if node in self.special:
-            return self.special[node](index)
+        special = self.special[node](index) if node in self.special else None
+        if special is not None:
+            return special
         if node.op == "Full":
             return Value(literal(node.attrs[0], node.dtype))
         if node in self.leaves:
@@ -316,7 +339,8 @@ class Lowering:
             ctype = f"eq_run<{STORAGE[leaf.dtype]}, {self.lanes.width}>"
             read = f"eq_read_run<{self.lanes.width}>({leaf.name} + {address.text})"
             if region.known((ctype, read)) is None:
-                self.traffic.loads += max(1, self.lanes.width * itemsize(leaf.dtype) // ACCESS_BYTES)
+                loads = max(1, self.lanes.width * itemsize(leaf.dtype) // ACCESS_BYTES)
+                self.traffic.loads += loads * self.traffic.weight(index, self.lanes)
             run = region.define(ctype, read, [address, bound])
             lane = region.index(Index.of(self.lanes.var))
             return region.define(COMPUTE[leaf.dtype], loaded(f"{run.text}.v[{lane.text}]", leaf.dtype), [run, lane])
@@ -324,7 +348,8 @@ class Lowering:
         text = loaded(f"{leaf.name}[{address.text}]", leaf.dtype)
         if region.known((COMPUTE[leaf.dtype], text)) is None:
             moves = self.lanes is not None and self.lanes.var in index.variables
-            self.traffic.loads += self.lanes.width if self.lanes and moves else 1
+            loads = self.lanes.width if self.lanes and moves else 1
+            self.traffic.loads += loads * self.traffic.weight(index, self.lanes)
         return region.define(COMPUTE[leaf.dtype], text, [address, bound])
 
     def _inside(self, address: Value, masks: Sequence[Mask]) -> Value:

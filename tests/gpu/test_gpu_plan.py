@@ -65,6 +65,20 @@ def test_launches_are_those_of_the_plan() -> None:
         assert sum(isinstance(step, Launch) for step in launches.steps) <= len(plan.kernels)
 
 
+def test_a_value_in_a_register_may_be_read_at_another_place() -> None:
+    """A row kernel holds what it computes of its row; an output reads the same values reversed, by another thread."""
+
+    def function(x: Any, y: Any) -> Any:
+        return x[::-1] + y, (x[:, ::-1] * y).sum(1), x * y, (x * y).sum(1), (x - y).sum(0)
+
+    source = eqsat.trace(function, eqsat.spec((33, 33)), eqsat.spec((33, 33)))
+    best = eqsat.optimize(source, "h100", time_limit=10, measure=False)
+    launches = lower_plan(best.plan, "h100", Signature.of(source), own_outputs=True)
+    assert sum(isinstance(step, Launch) for step in launches.steps) == best.report["result"]["launches"]
+    inputs = inputs_of(source)
+    assert_program_results(run_simt(best.plan, inputs, "h100", order=4), source, inputs)
+
+
 def test_opaque_operators_run_in_the_checker() -> None:
     program = opaque_program()
     plan, inputs = plan_of(program), inputs_of(program)

@@ -19,6 +19,7 @@ from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.families.expressions import times, transposed
 from eqsat.gpu.families.group import grouped
+from eqsat.gpu.families.row.examples import examples as row_examples
 from eqsat.gpu.families.stream.examples import attention, examples, gated
 from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.run.cupy_runtime import inlined
@@ -271,6 +272,7 @@ def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: 
         normed_attention(),
         s.case("slices of k", s.product(1, 20, 256, 36, "float16"), choice=Choice(slices=3)),
         s.case("across", s.reduced("sum", s.transposed(x, (20, 6), (1, 0)), 20)),
+        norm_across(),
         s.case("pointwise", make("Cat", (), (s.un("exp", x), s.array("y", 7)))),
         s.case("turned", s.un("neg", s.transposed(s.array("z", 20 * 40), (20, 40), (1, 0)))),
         s.Case("group", (out, second), Chain((group,))),
@@ -287,12 +289,21 @@ def normed_attention() -> s.Case:
     return s.case("normed attention", out)
 
 
+def norm_across() -> s.Case:
+    """A norm over a middle axis: threads lie along its rows, and need the totals of slices of the block twice."""
+    (out, *_) = row_examples((2, 20, 30, 1), "float32")["a norm over a middle axis, its scale and its maximum"]
+    case = s.case("norm across", out)
+    assert [k.variant.startswith("across") for k in case.chain.kernels] == [True]
+    return case
+
+
 BARRIERS: dict[str, tuple[s.Case, tuple[str, str]]] = {
     "product": (product_kernel(False), MISSING_BARRIER),
     "reduction across rows": (
         s.case("sums", s.reduced("sum", s.transposed(s.array("x", 4000), (100, 40), (1, 0)), 100)),
         ("eq_barrier();", ""),
     ),
+    "totals of a norm across rows": (norm_across(), ("  eq_barrier();\n  eq_run<", "  eq_run<")),
     "squares": (
         s.case("turned", s.un("neg", s.transposed(s.array("x", 800), (20, 40), (1, 0)))),
         ("eq_barrier();", ""),

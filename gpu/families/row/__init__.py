@@ -8,8 +8,8 @@ Softmax, layernorm, rmsnorm, argmax and plain reductions have this form. A group
 row. Totals are combined by DPP or shuffles in a wave, and through LDS between waves. Values that several passes over
 the row need stay in registers if they fit. Otherwise they are computed again from memory.
 
-In a sum over the leading axis, adjacent rows, not columns, are adjacent in memory. A plain reduction then runs across
-the rows: `across.jinja`.
+In a norm over the leading axis, adjacent rows, not columns, are adjacent in memory. The threads of a block then lie
+across the rows: `across.jinja`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eqsat.gpu.code.scalar import ACCESS_BYTES
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.row.across import across
 from eqsat.gpu.families.row.examples import examples
-from eqsat.gpu.families.row.passes import WIDTHS, Domain, Pass, domain_of, passes
+from eqsat.gpu.families.row.passes import WIDTHS, Domain, Pass, Walk, domain_of, passes
 from eqsat.gpu.table.limits import THREADS
 from eqsat.gpu.table.targets import Target
 
@@ -37,11 +37,11 @@ def generate(job: Job, target: Target) -> Kernel:
         NotLowerable: the reductions are not over rows of one domain, or an element needs other rows than its own.
     """
     domain = domain_of(job)
-    columns = across(job, domain)
     rows = _along(job, domain, target)
-    if columns is not None and columns.loads < rows.loads and job.choice.per_row is None:
-        return columns.kernel
-    return rows.kernel
+    if job.choice.per_row is not None:
+        return rows.kernel
+    columns = across(job, domain, target)
+    return columns.kernel if columns is not None and columns.loads < rows.loads else rows.kernel
 
 
 def _threads_a_row(domain: Domain, width: int, units: int, limit: int) -> int:
@@ -72,9 +72,10 @@ def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
     legal = domain.widths(job)
     for width in [w for w in legal if w == job.choice.width] or legal:
         per_row = job.choice.per_row or _threads_a_row(domain, width, job.units, target.max_threads)
-        made = passes(job, domain, width, per_row)
+        made = passes(job, Walk(domain, width, per_row))
         drafts.append((made.loads, -width, per_row, made))
     loads, width, per_row, made = min(drafts, key=lambda d: d[:2])
+    walk = Walk(domain, -width, per_row)
     threads = max(per_row, THREADS)
     rows_a_block = threads // per_row
     across_waves = per_row > target.wave
@@ -86,7 +87,7 @@ def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
         threads=threads,
         per_row=per_row,
         rows_a_block=rows_a_block,
-        domain=domain,
+        walk=walk,
         made=made,
         across_waves=across_waves,
     )

@@ -1,6 +1,6 @@
-"""Plain reductions that run across rows: threads lie along rows, and each walks down its columns.
+"""Reductions that run across rows: threads lie along rows, and each walks down its columns, once for each pass.
 
-The reduced values, and pointwise functions of them, may be written on the way.
+The columns are shared among slices of the block, whose totals meet in LDS between the passes.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.base.numerics import itemsize
-from eqsat.gpu.code.c_writer import Region, Value
-from eqsat.gpu.code.index import Index, Var
-from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, Lanes, Lowering, Traffic, stored
+from eqsat.gpu.code.scalar import ACCESS_BYTES
 from eqsat.gpu.families.base import Job, Kernel, finished, part_of
-from eqsat.gpu.families.row.passes import Domain, Writes, anchored, reduced_type
+from eqsat.gpu.families.row.passes import WIDTHS, Domain, Pass, Walk, passes
 from eqsat.gpu.table.limits import THREADS
-from eqsat.program.core import Node
+from eqsat.gpu.table.targets import Target
 
-_WIDTHS = (8, 4, 2, 1)
 _LINE = 64
 """Most threads along the rows: they read neighbouring vectors of one column."""
+
+_LARGEST = 8
+"""Bytes of the largest element."""
 
 _SECTOR = 64
 """Bytes that they read together at least: memory moves no less. With fewer threads along few rows, more blocks share
@@ -28,61 +28,38 @@ the columns: 1000 rows of 2048 took an NVIDIA H200 47 us in four blocks, for 8 M
 
 @dataclass(frozen=True)
 class Drafted:
-    """A kernel and its load instructions for an element."""
+    """A kernel and its load and store instructions for an element."""
 
     kernel: Kernel
     loads: float
 
 
-def across(job: Job, domain: Domain) -> Drafted | None:
-    """The cheapest kernel of this form; None where the job takes several passes over a row."""
-    on_the_way = [n for n in job.outputs if n not in _of_rows(job, domain)]
-    several = max(domain.level.values()) > 0 or any(n in domain.above for n in on_the_way)
-    if several or any(n.attrs[0].startswith("arg") for n in domain.reductions):
-        return None
-    least = min(itemsize(job.dtype(n)) for n in (*job.inputs, *on_the_way))
-    widths = [w for w in _WIDTHS if domain.rows % w == 0 and w * least <= ACCESS_BYTES]
-    drafts = [_draft(job, domain, w, on_the_way) for w in widths]
-    return min(drafts, key=lambda d: d.loads)
+def across(job: Job, domain: Domain, target: Target) -> Drafted | None:
+    """The cheapest kernel of this form; None where a block's totals do not fit on chip."""
+    arrays = [n for n in (*job.inputs, *job.outputs) if n.size >= domain.rows]
+    least = min((itemsize(job.dtype(n)) for n in arrays), default=ACCESS_BYTES)
+    widths = [w for w in WIDTHS if domain.rows % w == 0 and w * least <= ACCESS_BYTES] or [1]
+    drafts = [x for x in (_draft(job, domain, target, w) for w in widths) if x is not None]
+    return min(drafts, key=lambda d: d.loads, default=None)
 
 
-def _of_rows(job: Job, domain: Domain) -> list[Node]:
-    """The outputs that hold one element a row, in the order of the rows."""
-    row, c = Index.of(Var("row", domain.rows)), Index.of(Var("c", domain.columns))
-    place = anchored(job, domain, row, row * domain.columns + c)
-    return [n for n in job.outputs if place[n] == row]
-
-
-def _draft(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> Drafted:
-    body, accesses = _body(job, domain, width, on_the_way)
+def _draft(job: Job, domain: Domain, target: Target, width: int) -> Drafted | None:
     line = _line(job, domain, width)
-    totals, lds_bytes = [], 0
-    for i, n in enumerate(domain.reductions):
-        ctype = reduced_type(n.args[0].dtype)
-        totals.append(
-            {
-                "name": f"total{i}",
-                "operator": f"eq_{n.attrs[0]}_of<{ctype}>",
-                "ctype": ctype,
-                "result_ctype": COMPUTE[n.dtype],
-                "test": " != 0" if n.dtype == "bool" else "",
-                "lds": lds_bytes,
-            }
-        )
-        lds_bytes += THREADS * width * (8 if ctype in ("double", "long long") else 4)
+    walk = Walk(domain, width, THREADS // line, across=True)
+    made = passes(job, walk)
+    places, lds_bytes = _places(made.passes, line * width, walk.threads)
+    if lds_bytes > target.lds_bytes:
+        return None
     part = part_of(
         job,
-        f"Reduction across rows, {line} threads along them, {THREADS // line} slices of the columns",
+        f"Rows, {line} threads along them, {walk.threads} slices of the columns",
         "row/across.jinja",
         lds_bytes,
         threads=THREADS,
         line=line,
-        slices=THREADS // line,
-        width=width,
-        domain=domain,
-        totals=totals,
-        body=body,
-        row_body=_row_outputs(job, domain),
+        walk=walk,
+        made=made,
+        places=places,
     )
     entry, source = finished("reduction", THREADS, part)
     kernel = Kernel(
@@ -95,7 +72,24 @@ def _draft(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> 
         arguments=(*job.inputs, *job.outputs),
         part=part,
     )
-    return Drafted(kernel, accesses)
+    return Drafted(kernel, made.loads)
+
+
+def _places(made: Sequence[Pass], rows: int, slices: int) -> tuple[dict[str, tuple[int, int]], int]:
+    """By its name, where in LDS each total's rows lie and, before they are joined, its slices; and the bytes of all.
+
+    Rows stay until the end. The slices of a pass are written over by the next pass.
+    """
+    totals = [total for p in made for total in p.totals]
+    kept = len(totals) * rows * _LARGEST
+    places, most = {}, kept
+    for p in made:
+        end = kept
+        for total in sorted(p.totals, key=lambda x: -x.bytes):
+            places[total.name] = totals.index(total) * rows * _LARGEST, end
+            end += total.bytes * rows * slices
+        most = max(most, end)
+    return places, most
 
 
 def _line(job: Job, domain: Domain, width: int) -> int:
@@ -108,37 +102,3 @@ def _line(job: Job, domain: Domain, width: int) -> int:
     ):
         line //= 2
     return line
-
-
-def _body(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> tuple[str, float]:
-    """The statements for `width` rows at one column, and their loads and stores for each element."""
-    rq, c, u = Var("rq", domain.rows // width), Var("c", domain.columns), Var("u", width)
-    row = Index.of(rq) * width + Index.of(u)
-    place = anchored(job, domain, row, row * domain.columns + Index.of(c))
-    region = Region([rq, c], job.index_type)
-    traffic = Traffic()
-    writes = Writes(region, job, place, on_the_way, Lanes(u))
-    with region.unrolled(u):
-        lowering = Lowering(region, job.leaves, Lanes(u), {}, domain.fixed(place), traffic)
-        for i, node in enumerate(domain.reductions):
-            value = lowering.value(node.args[0], place[node.args[0]])
-            operator = f"eq_{node.attrs[0]}_of<{reduced_type(node.args[0].dtype)}>"
-            region.statement(f"total{i}.v[u] = {operator}::apply(total{i}.v[u], {value.text});")
-        writes.each(lowering)
-    writes.whole()
-    return region.text, traffic.loads / width + writes.stores
-
-
-def _row_outputs(job: Job, domain: Domain) -> str:
-    row = Var("row", domain.rows)
-    at = Index.of(row)
-    place = anchored(job, domain, at, at * domain.columns + Index.of(Var("c", domain.columns)))
-    region = Region([row], job.index_type)
-    special = {n: (lambda _, i=i: Value(f"row_total{i}")) for i, n in enumerate(domain.reductions)}
-    lowering = Lowering(region, job.leaves, None, special, domain.fixed(place))
-    for i, node in enumerate(job.outputs):
-        if place[node] != at:
-            continue
-        value = stored(lowering.value(node, place[node]).text, job.dtype(node))
-        region.statement(f"out{i}[{region.index(place[node]).text}] = {value};")
-    return region.text

@@ -15,7 +15,9 @@ from eqsat.gpu.families.expressions import (
     softmax,
     transposed,
     un,
+    view,
 )
+from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 
 
@@ -23,7 +25,8 @@ def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
     """Outputs by name; n of `sizes` does not matter."""
     batch, m, columns, _ = sizes
     rows = batch * m
-    return _plain(rows, columns, dtype) | _several_passes(rows, columns, dtype)
+    by_rows = _plain(rows, columns, dtype) | _several_passes(rows, columns, dtype)
+    return by_rows | _by_columns(batch, m, columns, dtype)
 
 
 def _plain(rows: int, columns: int, dtype: str) -> dict[str, tuple[Node, ...]]:
@@ -69,4 +72,31 @@ def _several_passes(rows: int, columns: int, dtype: str) -> dict[str, tuple[Node
         "a norm beside arrays of its sizes": (norm, un("exp", array("z", rows, dtype)), un("neg", y)),
         "looked-up rows, scaled by their maxima": (share,),
         "looked-up rows beside what is scaled": (share, embedded),
+    }
+
+
+def _by_columns(batch: int, m: int, columns: int, dtype: str) -> dict[str, tuple[Node, ...]]:
+    """Norms of x[batch, columns, m] over its middle axis, of which neighbouring elements lie m apart."""
+    x = array("x", batch * columns * m, dtype)
+
+    def over(f: str, a: Node) -> Node:
+        return reduced(f, transposed(a, (batch, columns, m), (0, 2, 1)), columns)
+
+    def back(row: Node) -> Node:
+        return view(lay.strided(0, ((batch, m), (columns, 0), (m, 1))), row)
+
+    e = un("exp", bin_("sub", x, back(over("max", x))))
+    soft = bin_("div", e, back(over("sum", e)))
+    total = over("sum", x)
+    centred = bin_("sub", x, back(bin_("mul", total, full(1 / columns, total))))
+    square = over("sum", bin_("mul", centred, centred))
+    scale = un("rsqrt", bin_("add", square, full(1.0, square)))
+    norm = bin_("mul", centred, back(scale))
+    gain = view(lay.strided(0, ((batch, 0), (columns, 1), (m, 0))), array("gain", columns, dtype))
+    return {
+        "softmax over a middle axis": (soft,),
+        "softmax over a middle axis, which is written last": (transposed(soft, (batch, columns, m), (0, 2, 1)),),
+        "a norm over a middle axis, its scale and its maximum": (bin_("mul", norm, gain), scale, over("max", norm)),
+        "a norm over a middle axis beside its argument": (norm, un("neg", x)),
+        "the place of a maximum over a middle axis": (over("argmax", e),),
     }

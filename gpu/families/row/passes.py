@@ -19,11 +19,12 @@ from eqsat.gpu.code.scalar import (
     Special,
     Traffic,
     at_place,
+    held,
     runs_along,
     stored,
 )
 from eqsat.gpu.families.base import Job
-from eqsat.layout.arithmetic import Layout, inverse, is_bijective, strided
+from eqsat.layout.arithmetic import inverse, is_bijective, spread
 from eqsat.program.core import Node
 from eqsat.program.node import is_elementwise
 
@@ -32,6 +33,11 @@ KEPT_REGISTERS = 32
 
 WIDTHS = (8, 4, 2, 1)
 _PLACED = ("argmax", "argmin")
+_WIDE = {
+    **dict.fromkeys(("double", "long long", "unsigned long long"), 8),
+    **{f"eq_placed<{t}>": 16 if t in ("double", "long long", "unsigned long long") else 8 for t in COMPUTE.values()},
+}
+"""Bytes of C types, other than 4 and fewer."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,11 @@ class Total:
     result: str
     result_ctype: str
 
+    @property
+    def bytes(self) -> int:
+        """Of a value, at most."""
+        return _WIDE.get(self.ctype, 4)
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -107,18 +118,69 @@ class Passes:
     """All walks of a row kernel.
 
     Attributes:
-        chunks: vectors of a row, `steps` of a thread.
-        kept: (C type, name) of the values that are kept between passes, [steps] of them.
+        kept: (C type, name) of the values that are kept between passes, one for each of a thread's steps.
         row_body: statements of one thread a row, for outputs with one element a row.
         loads: load and store instructions for an element of the row.
     """
 
     passes: list[Pass]
-    chunks: int
-    steps: int
     kept: list[tuple[str, str]]
     row_body: str
     loads: float
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How a thread walks: `width` neighbouring columns of one row at a time, or `across` as many neighbouring rows, one
+    column at a time.
+
+    Attributes:
+        threads: those that share the columns of a row.
+    """
+
+    domain: Domain
+    width: int
+    threads: int
+    across: bool = False
+
+    @property
+    def lane(self) -> Var:
+        """Which of the elements that are taken together."""
+        return Var("u", self.width)
+
+    @property
+    def at(self) -> Var:
+        """Which columns: their vector, or the column itself."""
+        return Var("c", self.domain.columns) if self.across else Var("q", self.domain.columns // self.width)
+
+    @property
+    def outer(self) -> Var:
+        """The row, or the vector of rows."""
+        return Var("rq", self.domain.rows // self.width) if self.across else Var("row", self.domain.rows)
+
+    @property
+    def row(self) -> Index:
+        """The row of an element."""
+        return Index.of(self.outer) * self.width + Index.along(self.lane) if self.across else Index.of(self.outer)
+
+    @property
+    def column(self) -> Index:
+        """The column of an element."""
+        return Index.of(self.at) if self.across else Index.of(self.at) * self.width + Index.along(self.lane)
+
+    @property
+    def steps(self) -> int:
+        """How often a thread takes elements of its row."""
+        return -(-self.at.extent // self.threads)
+
+    @property
+    def neighbour(self) -> Var:
+        """What grows from thread to thread."""
+        return self.outer if self.across or self.threads == 1 else self.at
+
+    def total(self, i: int, depth: int) -> Value:
+        """A row's total inside the loop over lanes."""
+        return Value(f"row_total{i}.v[u]", depth) if self.across else Value(f"row_total{i}")
 
 
 @dataclass
@@ -127,31 +189,39 @@ class _Plan:
 
     job: Job
     domain: Domain
-    width: int
-    row: Var = field(init=False)
-    q: Var = field(init=False)
-    u: Var = field(init=False)
+    walk: Walk
+    natural: Index = field(init=False)
     place: dict[Node, Index] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.row = Var("row", self.domain.rows)
-        self.q = Var("q", self.domain.columns // self.width)
-        self.u = Var("u", self.width)
-        natural = Index.of(self.row) * self.domain.columns + Index.of(self.q) * self.width + Index.of(self.u)
-        self.place = anchored(self.job, self.domain, Index.of(self.row), natural)
-
-    def roots(self, level: int) -> list[Node]:
-        """What pass `level` evaluates at every element of a row."""
-        if level == self.levels:
-            return [n for n in self.job.outputs if not self.is_row_output(n)]
-        return [n.args[0] for n in self.domain.reductions if self.domain.level[n] == level]
+        self.natural = self.walk.row * self.domain.columns + self.walk.column
+        self.place = anchored(self.job, self.domain, self.walk.row, self.natural)
 
     @property
     def levels(self) -> int:
         return max(self.domain.level.values()) + 1
 
+    def reductions(self, level: int) -> list[Node]:
+        """The reductions of pass `level`."""
+        return [n for n in self.domain.reductions if self.domain.level[n] == level]
+
+    def outputs(self, level: int) -> list[Node]:
+        """The outputs that pass `level` writes at every element of a row: the first pass what depends on no total."""
+        last = self.levels
+        here = [n for n in self.job.outputs if level == (last if n in self.domain.above else 0)]
+        return [n for n in here if not self.is_row_output(n)]
+
+    def roots(self, level: int) -> list[Node]:
+        """What pass `level` evaluates at every element of a row."""
+        return [*(n.args[0] for n in self.reductions(level)), *self.outputs(level)]
+
     def is_row_output(self, node: Node) -> bool:
-        return not self.place[node].variables & {self.q, self.u}
+        """Whether an output has one element a row."""
+        return not self.at_element(self.place[node])
+
+    def at_element(self, place: Index) -> bool:
+        """Whether a place differs from element to element of a row."""
+        return not place.variables <= self.walk.row.variables
 
 
 def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node, Index]:
@@ -175,14 +245,11 @@ def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node,
         at = above.pop()
         if node.op == "V":
             (arg,), layout = node.args, node.attrs[0]
-            spread = _spread(layout, domain) if at == row else None
-            if spread is not None:
-                at = through(spread, natural)[0]
-            else:
-                back = inverse(layout, arg.size)
-                if back is None:
-                    raise NotLowerable(f"{node!r} is no map of single elements of a row kernel")
-                at = through(back, at)[0]
+            repeated = spread(layout, domain.rows, domain.columns) if at == row else None
+            back = inverse(layout, arg.size) if repeated is None else inverse(repeated, layout.size)
+            if back is None:
+                raise NotLowerable(f"{node!r} is no map of single elements of a row kernel")
+            at = through(back, natural if repeated is not None else at)[0]
         elif not is_elementwise(node.op):
             raise NotLowerable(f"a row kernel cannot hold {node!r} over what it reduces")
         place.setdefault(node, at)
@@ -193,18 +260,6 @@ def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node,
         if node not in place:
             place[node] = beside.get(node) or _own(node, domain, row, natural)
     return place
-
-
-def _spread(layout: Layout, domain: Domain) -> Layout | None:
-    """Where element (row, column) of the domain lies in a view that repeats a value of each row for all its columns, in
-    any order; None for other views."""
-    columns, step, dims = domain.columns, 1, []
-    for size, stride in reversed(layout.dims):
-        dims.append((size, stride * columns if stride else step))
-        step *= 1 if stride else size
-    if layout.masked or step != columns or layout.size != domain.rows * columns:
-        return None
-    return inverse(strided(layout.offset * columns, reversed(dims)), layout.size)
 
 
 def _beside(job: Job, domain: Domain, natural: Index) -> dict[Node, Index]:
@@ -244,26 +299,23 @@ def _own(node: Node, domain: Domain, row: Index, natural: Index) -> Index:
     return sizes[node.size]
 
 
-def passes(job: Job, domain: Domain, width: int, threads_a_row: int) -> Passes:
-    """The walks over a row, `width` neighbouring elements at a time."""
-    plan = _Plan(job, domain, width)
-    chunks = domain.columns // width
-    steps = -(-chunks // threads_a_row)
-    kept = _kept(plan, KEPT_REGISTERS // max(1, steps * width))
+def passes(job: Job, walk: Walk) -> Passes:
+    """The walks over a row."""
+    plan = _Plan(job, walk.domain, walk)
+    kept = _kept(plan, KEPT_REGISTERS // max(1, walk.steps * walk.width))
     names = {node: f"kept{i}" for i, node in enumerate(kept)}
-    traffic = Traffic()
+    traffic = Traffic(neighbour=walk.neighbour)
     stores = 0.0
     made: list[Pass] = []
     computed: set[Node] = set()
     for level in range(plan.levels + 1):
-        roots = plan.roots(level)
-        if roots:
+        if plan.roots(level):
             body, totals, written = _pass(plan, level, names, computed, traffic)
             made.append(Pass(totals, body))
             stores += written
-    row_body = _row_outputs(plan, traffic)
-    kept_types = [(f"eq_run<{COMPUTE[n.dtype]}, {width}>", name) for n, name in names.items()]
-    return Passes(made, chunks, steps, kept_types, row_body, traffic.loads / width + stores)
+    row_body = _row_outputs(plan)
+    kept_types = [(f"eq_run<{COMPUTE[n.dtype]}, {walk.width}>", name) for n, name in names.items()]
+    return Passes(made, kept_types, row_body, traffic.loads / walk.width + stores)
 
 
 def _kept(plan: _Plan, most: int) -> list[Node]:
@@ -285,7 +337,7 @@ def _kept(plan: _Plan, most: int) -> list[Node]:
 
 def _worth_keeping(plan: _Plan, node: Node) -> bool:
     at = plan.place.get(node)
-    own = at is None or bool(at.variables & {plan.q, plan.u})
+    own = at is None or plan.at_element(at)
     free = node not in plan.domain.above
     elsewhere = free and any(n.op in ("V", "Cat") and node in n.args for n in plan.job.nodes)
     return node.op != "Full" and own and not elsewhere and node.size == plan.domain.rows * plan.domain.columns
@@ -309,27 +361,29 @@ def evaluated(inputs: Iterable[Node], roots: Iterable[Node], stop: Iterable[Node
 def _pass(
     plan: _Plan, level: int, names: Mapping[Node, str], computed: set[Node], traffic: Traffic
 ) -> tuple[str, list[Total], float]:
-    region = Region([plan.row, plan.q], plan.job.index_type)
-    totals = [_total(plan, n) for n in plan.domain.reductions if plan.domain.level[n] == level]
-    reductions = [n for n in plan.domain.reductions if plan.domain.level[n] == level]
-    outputs = [] if level < plan.levels else [n for n in plan.job.outputs if not plan.is_row_output(n)]
-    writes = Writes(region, plan.job, plan.place, outputs, Lanes(plan.u))
-    with region.unrolled(plan.u):
+    walk, lane = plan.walk, plan.walk.lane
+    region = Region([walk.outer, walk.at], plan.job.index_type)
+    reductions = plan.reductions(level)
+    totals = [_total(plan, n) for n in reductions]
+    writes = Writes(region, plan.job, plan.place, plan.outputs(level), Lanes(lane), walk.neighbour)
+    with region.unrolled(lane):
         special: dict[Node, Special] = {
-            n: at_place(plan.place[n], partial(Value, f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)
+            n: at_place(plan.place[n], partial(walk.total, i, region.depth))
+            for i, n in enumerate(plan.domain.reductions)
         }
-        natural = plan.place[plan.domain.reductions[0].args[0]]
         for node, name in names.items():
             if node in computed:
-                special[node] = at_place(plan.place.get(node, natural), partial(Value, f"{name}[i].v[u]", region.depth))
-        lowering = Lowering(region, plan.job.leaves, Lanes(plan.u), special, plan.domain.fixed(plan.place), traffic)
+                place = plan.place.get(node, plan.natural)
+                special[node] = held(place, partial(Value, f"{name}[i].v[u]", region.depth))
+        lowering = Lowering(region, plan.job.leaves, Lanes(lane), special, plan.domain.fixed(plan.place), traffic)
         for total, node in zip(totals, reductions, strict=True):
-            region.statement(f"{total.name} = {total.operator}::apply({total.name}, {_entered(plan, lowering, node)});")
+            name = f"{total.name}.v[u]" if walk.across else total.name
+            region.statement(f"{name} = {total.operator}::apply({name}, {_entered(plan, lowering, node)});")
         writes.each(lowering)
         here = evaluated(plan.job.inputs, plan.roots(level), computed)
         for node, name in names.items():
             if node not in computed and node in here:
-                value = lowering.value(node, plan.place.get(node, natural))
+                value = lowering.value(node, plan.place.get(node, plan.natural))
                 region.statement(f"{name}[i].v[u] = {value.text};")
                 computed.add(node)
     writes.whole()
@@ -346,9 +400,16 @@ class Writes:
     """
 
     def __init__(
-        self, region: Region, job: Job, place: Mapping[Node, Index], outputs: Sequence[Node], lanes: Lanes
+        self,
+        region: Region,
+        job: Job,
+        place: Mapping[Node, Index],
+        outputs: Sequence[Node],
+        lanes: Lanes,
+        neighbour: Var | None = None,
     ) -> None:
         self.region, self.job, self.place, self.outputs, self.lanes = region, job, place, outputs, lanes
+        self._traffic = Traffic(neighbour=neighbour)
         self.runs = {n: f"run{job.outputs.index(n)}" for n in outputs if runs_along(place[n], lanes)}
         self.stores = 0.0
         for node, name in self.runs.items():
@@ -360,13 +421,14 @@ class Writes:
         for node in self.outputs:
             dtype = self.job.dtype(node)
             text = stored(lowering.value(node, self.place[node]).text, dtype)
+            weight = self._traffic.weight(self.place[node], self.lanes)
             if node in self.runs:
                 self.region.statement(f"{self.runs[node]}.v[u] = {text};")
-                self.stores += max(1.0, width * itemsize(dtype) / ACCESS_BYTES) / width
+                self.stores += weight * max(1.0, width * itemsize(dtype) / ACCESS_BYTES) / width
             else:
                 place = self.region.index(self.place[node]).text
                 self.region.statement(f"out{self.job.outputs.index(node)}[{place}] = {text};")
-                self.stores += 1
+                self.stores += weight
 
     def whole(self) -> None:
         """The statements that write vectors."""
@@ -393,22 +455,24 @@ def _total(plan: _Plan, node: Node) -> Total:
 
 def _entered(plan: _Plan, lowering: Lowering, node: Node) -> str:
     """An element as the reduction takes it."""
-    natural = plan.place[node.args[0]]
-    value = lowering.value(node.args[0], natural).text
+    value = lowering.value(node.args[0], plan.place[node.args[0]]).text
     if node.attrs[0] in _PLACED:
-        column = lowering.region.index(Index.of(plan.q) * plan.width + Index.of(plan.u))
+        column = lowering.region.index(plan.walk.column)
         return f"eq_placed<{reduced_type(node.args[0].dtype)}>{{{value}, {column.text}}}"
     return value
 
 
-def _row_outputs(plan: _Plan, traffic: Traffic) -> str:
-    region = Region([plan.row], plan.job.index_type)
-    special = {
-        n: at_place(plan.place[n], partial(Value, f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)
-    }
-    lowering = Lowering(region, plan.job.leaves, None, special, plan.domain.fixed(plan.place), traffic)
-    for i, node in enumerate(plan.job.outputs):
+def _row_outputs(plan: _Plan) -> str:
+    """The statements of one thread for a row."""
+    job, domain = plan.job, plan.domain
+    row = Var("row", domain.rows)
+    at = Index.of(row)
+    place = anchored(job, domain, at, at * domain.columns + plan.walk.column)
+    region = Region([row], job.index_type)
+    special = {n: at_place(at, partial(Value, f"row_total{i}")) for i, n in enumerate(domain.reductions)}
+    lowering = Lowering(region, job.leaves, None, special, domain.fixed(place))
+    for i, node in enumerate(job.outputs):
         if plan.is_row_output(node):
-            value = stored(lowering.value(node, plan.place[node]).text, plan.job.dtype(node))
-            region.statement(f"out{i}[{region.index(plan.place[node]).text}] = {value};")
+            value = stored(lowering.value(node, place[node]).text, job.dtype(node))
+            region.statement(f"out{i}[{region.index(place[node]).text}] = {value};")
     return region.text
