@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from eqsat.errors import InputError
 from eqsat.language.axes import Axes
 from eqsat.language.notation import Statement
-from eqsat.language.rule import Arith, Ask, Attr, Compare, Guard, Lit, Pat, Pattern, Var
+from eqsat.language.rule import Arith, Ask, Attr, Compare, Guard, Lit, Pat, Pattern, Var, variables
 from eqsat.language.signs import INFIX, product, shown
 from eqsat.language.unify import Cell, Node
 
@@ -64,6 +64,7 @@ class _Patterns:
     def compiled(self, left: Node, right: Node) -> Oriented:
         matched = self._matched(left)
         self._compare_sizes(left)
+        self._state_sizes(left, frozenset(variables(matched)))
         made = self._made(right)
         dtypes = {name: dtype for name, (_, dtype) in self._numbers.items()}
         return Oriented(matched, made, tuple(self._before), tuple(self._after), dtypes)
@@ -113,6 +114,20 @@ class _Patterns:
             if other is not node and id(node) not in bare:
                 sizes = (Arith("size", name) for name in (*other.attrs, *node.attrs) if isinstance(name, Var))
                 self._before.append(Compare("==", *sizes))
+
+    def _state_sizes(self, left: Node, bound: frozenset[str]) -> None:
+        """An array that only views read may be larger than the equation says: the layout of a whole matrix is also that
+        of the beginning of a larger array."""
+        known = {id(cell.root) for cell in _sizes_told(left)}
+        for node in _seen(left, viewed=None):
+            shape = node.shape.root
+            size = shape.size.root
+            if id(size) in known or shape.dims is None or shape.tail:
+                continue
+            known.add(id(size))
+            stated = product([self._statement.dim(d) for d in shape.dims])
+            if bound.issuperset(variables(stated)):
+                self._before += [Compare("==", Arith("size", a), stated) for a in node.attrs if isinstance(a, Var)]
 
     # --- the side that is made
 
@@ -182,6 +197,16 @@ def _seen(node: Node, viewed: bool | None, within: bool = False) -> list[Node]:
         return [node] if viewed is None or viewed == within else []
     found = [a for arg in node.args for a in _seen(arg, viewed, node.op == "V")]
     return list(dict.fromkeys(found))
+
+
+def _sizes_told(node: Node, told: bool = True) -> Iterator[Cell]:
+    """The sizes below a node that follow from its own size, if that is `told`, and from what products say of theirs. A
+    view says nothing of its operand."""
+    told = told or node.op == "MM"
+    if told:
+        yield node.shape.root.size
+    for arg in node.args:
+        yield from _sizes_told(arg, told and node.op != "V")
 
 
 def _literal(name: Var) -> int | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import eqsat
 from eqsat.errors import InputError
 from eqsat.language.axes import Axes, along, read_as, reads
+from eqsat.language.equation import rule
 from eqsat.layout import arithmetic as lt
 
 B, M, K, N = 2, 3, 4, 5
@@ -60,3 +64,25 @@ def test_what_is_the_same_along_an_axis_is_read_without_it(name: str):
 def test_what_cannot_be_read_is_said(text: str):
     with pytest.raises(InputError, match="ax"):
         Axes.read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "when"),
+    [
+        ('a @ b["b n k -> b k n"] == (b @ a["b m k -> b k m"])["b n m -> b m n"]', ""),
+        ('a @ b[L] == (b @ a["b m k -> b k m"])["b n m -> b m n"]', 'reads(L, "b n k -> b k n")'),
+    ],
+)
+def test_a_view_of_the_beginning_of_an_array_is_no_view_of_all_of_it(text: str, when: str):
+    """Its layout is the same, but what reads the array itself would read more."""
+    row = rule("turned", text, when=when)
+    assert "size(b) == B*N*K" in row.guard_text
+
+    def function(x: Any, y: Any) -> Any:
+        return x @ y[0].T
+
+    source = eqsat.trace(function, eqsat.spec((M, K)), eqsat.spec((B, N, K)))
+    x, y = np.ones((M, K), np.float32), np.arange(B * N * K, dtype=np.float32).reshape(B, N, K)
+    best = eqsat.optimize(source, rules=[row], time_limit=10, measure=False)
+    assert best.report.get("fallback") is None
+    np.testing.assert_allclose(best.compile(on="numpy")(x, y), x @ y[0].T)
