@@ -116,9 +116,9 @@ def _cat_of_operator(graph: Terms, emit: Emit) -> None:
         common = [k for k in keyed[0] if all(k in other for other in keyed[1:])]
         aligned = {k[:2] for k in common if k[2] is not None}
         for key in common:
-            op, attrs, shared = key
-            if shared is None and (op, attrs) in aligned:
-                continue  # members with several products each: pair those that share an operand
+            op, attrs, alike = key
+            if alike is None and (op, attrs) in aligned:
+                continue  # members with several operators each: pair those that are alike
             members = [k[key] for k in keyed]
             columns = [[m.args[i] for m in members] for i in range(len(members[0].args))]
             if any(len({graph.snapshot.dtype[a] for a in column}) > 1 for column in columns):
@@ -130,7 +130,8 @@ def _cat_of_operator(graph: Terms, emit: Emit) -> None:
 
 
 def _operators(graph: Terms, cls: int) -> dict[tuple[str, tuple, tuple[str, int] | None], ENode]:
-    """The e-nodes of a class that join with their like, keyed by operator, attributes and (for products) an operand."""
+    """The e-nodes of a class that join with their like, keyed by operator, attributes and what makes them alike: an
+    operand of products, or a constant that is the last operand, so that biases meet whatever side each was written."""
     found: dict[tuple[str, tuple, tuple[str, int] | None], ENode] = {}
     for i in graph.snapshot.members[cls]:
         node = graph.snapshot.nodes[i]
@@ -139,7 +140,13 @@ def _operators(graph: Terms, cls: int) -> dict[tuple[str, tuple, tuple[str, int]
         if node.op == "MM":
             found[("MM", node.attrs, ("left", node.args[0]))] = node
             found[("MM", node.attrs, ("right", node.args[1]))] = node
+        elif _constant_last(graph, node):
+            found.setdefault((node.op, node.attrs, ("constant", 1)), node)
     return found
+
+
+def _constant_last(graph: Terms, node: ENode) -> bool:
+    return node.op == "Bin" and [graph.const(a) for a in node.args] == [False, True]
 
 
 def _cat_of_permuted_operators(graph: Terms, emit: Emit) -> None:
@@ -167,7 +174,9 @@ def _permuted_operators(graph: Terms, cls: int) -> dict[tuple[str, str], tuple[E
             continue
         for inner in (graph.snapshot.nodes[i] for i in graph.snapshot.members[base]):
             if inner.op in ("Un", "Bin"):
-                found.setdefault((inner.op, inner.attrs[0]), (inner, layout))
+                key = inner.op, inner.attrs[0]
+                if key not in found or (_constant_last(graph, inner) and not _constant_last(graph, found[key][0])):
+                    found[key] = inner, layout
     return found
 
 

@@ -113,6 +113,7 @@ DISTRIBUTION: tuple[Rule, ...] = (
         for row in rules(
             f"factor-sum-{name}-left",
             f"{sums} == a @ (b + c) + x",
+            mirror=True,
             numerics="reassociating",
             source=_M3250,
             why=_AROUND,

@@ -1,4 +1,5 @@
-"""Sums of products as one product over a longer axis, and the cheapest order of longer chains of products."""
+"""Sums of products as one product over a longer axis, the cheapest order of longer chains of products, and products
+whose right factor is made by columns."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from collections.abc import Callable
 from eqsat.egraph.host_terms import Term, Terms
 from eqsat.egraph.snapshot import ENode
 from eqsat.language.rule import HostRule
+from eqsat.layout import arithmetic as lt
+from eqsat.layout.arithmetic import Layout
 
 Emit = Callable[[int, Term], None]
 
@@ -111,7 +114,55 @@ def _best_order(graph: Terms, batch: int, factors: list[int], dims: list[int]) -
     return build(0, n - 1)
 
 
+def _by_rows(graph: Terms, emit: Emit) -> None:
+    """a @ b = (b.T @ a.T).T, where b is made by columns and the product is not yet written so."""
+    for node in graph.nodes("MM"):
+        batch, m, k, n = node.attrs
+        left, right = node.args
+        rows = _rows(graph, right, batch, k, n)
+        if rows is not None and not _is_turned(graph, node):
+            turned = graph.product(rows, graph.swapped(left, batch, m, k), batch, n, k, m)
+            emit(node.cls, graph.swapped(turned, batch, n, m))
+
+
+def _rows(graph: Terms, factor: int, batch: int, k: int, n: int) -> Term | None:
+    """A factor [batch, k, n] transposed, if each of its columns is scaled or shifted by a value of its own that varies:
+    as rows these may be made on the way."""
+    if graph.const(factor) or k == 1:
+        return None
+    turned = lt.of_transpose((batch, n, k), (0, 2, 1))
+    for view in graph.of(factor, "V"):
+        (rows,) = view.args
+        if view.attrs[0] == turned and _repeats(graph, rows, lt.strided(0, ((batch * n, 1), (k, 0)))):
+            return rows
+    by_columns = _repeats(graph, factor, lt.strided(0, ((batch, n), (k, 0), (n, 1))))
+    return graph.swapped(factor, batch, k, n) if by_columns else None
+
+
+def _repeats(graph: Terms, cls: int, layout: Layout) -> bool:
+    """Whether a class is made of two operands, one of which varies and repeats its values so."""
+    made_of = (a for binary in graph.of(cls, "Bin") for a in binary.args if not graph.const(a))
+    return any(view.attrs[0] == layout for a in made_of for view in graph.of(a, "V"))
+
+
+def _is_turned(graph: Terms, node: ENode) -> bool:
+    """Whether a transposed product is in the class of a product."""
+    batch, m, _, n = node.attrs
+    turned = lt.of_transpose((batch, n, m), (0, 2, 1))
+    views = (view.args[0] for view in graph.of(node.cls, "V") if view.attrs[0] == turned)
+    return any(next(graph.of(a, "MM"), None) is not None for a in views)
+
+
 RULES: tuple[HostRule, ...] = (
+    HostRule(
+        "matmul-with-columns-on-the-right",
+        "a @ b => (b.T @ a.T).T",
+        _by_rows,
+        "exact",
+        "SAGAN, DANet, fastai: attention of channels first, h @ softmax(f.T @ g).T and h @ softmax(f.T @ g, axis=-2)",
+        "written transposed, the product reads rows of the right factor, which a stream makes on the way",
+        guard_text="columns of b are scaled or shifted, each by a value of its own that varies",
+    ),
     HostRule(
         "sum-of-matmuls",
         "a1 @ b1 + a2 @ b2 => cat(a1, a2, axis=1) @ cat(b1, b2, axis=0)",

@@ -59,7 +59,7 @@ PAYS: dict[str, Row] = {
     "sum-of-repeated-first-addend": (lambda x: (again(x, 1) + x).sum(1), ((4, 40000),)),
     "sum-of-repeated-subtrahend": (lambda x: (x - again(x, 1)).sum(1), ((4, 40000),)),
     "sum-of-repeated-minuend": (lambda x: (again(x, 1) - x).sum(1), ((4, 40000),)),
-    "sum-of-permuted-repeated-addend": (lambda x: (x + again(x, 1)).sum(1), ((30, 200, 30),)),
+    "sum-of-permuted-repeated-addend": (lambda x: (x + again(x, 1)).sum(1), ((2, 40000, 30),)),
     "scale-into-sum": (lambda x: eqsat.relu(x @ weight(96, 80)).mean(1), ((500, 96),)),
     "sum-of-broadcast-products": (
         lambda a, b: (a.reshape(128, 1, 512) * b.reshape(1, 128, 512)).sum(-1),
@@ -122,6 +122,14 @@ PAYS: dict[str, Row] = {
     "factor-sum-before-sums-left": (
         lambda x, y, z, w: w @ x + (y + w @ z),
         ((96, 500), (96, 500), (96, 500), (96, 96)),
+    ),
+    "factor-sum-before-sums-right": (
+        lambda x, y, z, w: x @ w + (y + z @ w),
+        ((500, 96), (500, 96), (500, 96), (96, 96)),
+    ),
+    "matmul-with-columns-on-the-right": (
+        lambda q, k, v: v @ eqsat.softmax(q.T @ k).T,
+        ((32, 500), (32, 400), (48, 400)),
     ),
     # conversions
     "cast-there-and-back": (lambda x: x.astype("float64").astype("float32"), ((500, 96),)),
