@@ -37,7 +37,7 @@ from eqsat.search import limits
 from eqsat.search.asked import judged, usable
 from eqsat.search.objective import Objective
 from eqsat.search.runner import Deadline, Progress, Runner, Stage
-from eqsat.search.search import partition, search
+from eqsat.search.search import best_search, partition
 
 
 def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = None) -> None:
@@ -109,8 +109,7 @@ def optimize(
     if asked.measure_threads is not None:
         run.budget.expect("measure", limits.MEASURING.share * run.budget.limit)
 
-    problem = partition(program, asked, run)
-    found = search(problem, run)
+    problem, found = best_search(partition(program, asked, run), run)
     selections = choose(problem, found, run)
     asked_for = len(selections)
     if asked.measure_threads is not None:

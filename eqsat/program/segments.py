@@ -1,8 +1,8 @@
 """Segments: large programs repeat themselves, and identical layers are optimised once.
 
 A program is cut at nodes such as a layer's output: everything after them depends on them alone. Such a cut costs
-nothing, since no linear algebra could cross it and its value is kept in memory in any case. Norms stay with the
-products that read the normed rows, since one kernel may compute both, and so do sums of a few terms (the windows of
+little: no linear algebra could cross it, and layers of some size leave its value in memory in any case. Norms stay with
+the products that read the normed rows, since one kernel may compute both, and so do sums of a few terms (the windows of
 depthwise convolutions and pooling) with what reads them. Segments that are equal up to the names of their
 inputs and constants are one problem, solved once. A segment too large to search is cut further, where linear algebra
 could cross but would have to be done twice.
@@ -106,6 +106,12 @@ def segments(roots: Sequence[Node], fuses: bool = True, in_towers: bool = True) 
         repeats = len({part.form for part in found}) < len(found)
         return found if repeats else [_segment(whole, frozenset())]
     return _in_pieces(parts, boundary, fuses, in_towers)
+
+
+def uncut(roots: Sequence[Node]) -> Segment | None:
+    """The whole program as one segment; None if it is huge."""
+    whole = _segment(tuple(dict.fromkeys(roots)), frozenset())
+    return whole if len(topological(whole.form)) <= HUGE else None
 
 
 def _in_pieces(

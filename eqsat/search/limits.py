@@ -97,6 +97,8 @@ class Search:
         slower: time of finding kernels within quick limits for the second look at most, as a multiple of that of the
             first look. With all kernels it takes 1.5 to 2.2 times as long (MobileNetV2): these are kept as long as the
             time suffices for the others within quick limits.
+        uncut: a program that was cut since its parts repeat is searched whole as well, if that is expected to take at
+            most this share of the time limit. It must gain the share `gain` of the price: equal parts are plainer.
         per_square: expected seconds for a form, for each square of its nodes. Forms of Swin with 23, 39 and 69 nodes
             took 0.15, 0.3 and 1.0 s, those of MobileNetV2 with 58, 85 and 112 took 0.5, 1.3 and 4: 1.5e-4 to 3.2e-4.
     """
@@ -111,6 +113,8 @@ class Search:
     unfused: float = 5e-4
     again: float = 3.0
     slower: float = 1.5
+    uncut: float = 0.5
+    gain: float = 1e-3
     per_square: float = 3e-4
 
     def expected(self, size: int) -> float:

@@ -7,7 +7,7 @@ so that each has a fallback. Then they are searched, in several processes at onc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from eqsat.base.time_budget import TimeBudget
@@ -19,7 +19,7 @@ from eqsat.extract.plan.stitch import Solved
 from eqsat.program.core import CoreProgram, Node, lower_terms, topological
 from eqsat.program.fold import Folded, fold_source
 from eqsat.program.ir import Program
-from eqsat.program.segments import Segment, segments
+from eqsat.program.segments import Segment, segments, uncut
 from eqsat.search import limits
 from eqsat.search.asked import Asked
 from eqsat.search.crew import Crew
@@ -59,6 +59,14 @@ class Problem:
     parts: tuple[Segment, ...]
     operators: Callable[[], Sequence[tuple[Node, tuple[Node, ...]]]]
     budget: TimeBudget
+
+    def uncut(self) -> Problem | None:
+        """The same program in one part, if it was cut and is small enough to be searched so."""
+        whole = uncut(self.core.roots) if len(self.parts) > 1 else None
+        if whole is None:
+            return None
+        seconds = limits.SEARCH.expected(len(topological(whole.form)))
+        return replace(self, parts=(whole,)) if seconds <= limits.SEARCH.uncut * self.budget.limit else None
 
     def sizes(self) -> dict[Form, int]:
         """Nodes of each form."""
@@ -103,12 +111,38 @@ def operators_of(problem: Problem, form: Form) -> list[Operator]:
     ]
 
 
+def best_search(problem: Problem, run: Runner) -> tuple[Problem, dict[Form, Found]]:
+    """The best covers of all forms that are found in the time left, and the program in the parts that they cover.
+
+    Equal parts are searched once, but one kernel or launch may serve two small parts: so a small program is searched
+    whole as well, and the cheaper result counts."""
+    found = search(problem, run)
+    failed = any(x.failed is not None for x in found.values())
+    whole = problem.uncut() if run.left("solve") > 0 and not failed else None
+    if whole is None:
+        return problem, found
+    reserved = dict(run.budget.expected)
+    again = search(whole, run)
+    gains = _cost(whole, again) < (1 - limits.SEARCH.gain) * _cost(problem, found)
+    if gains and all(x.failed is None for x in again.values()):
+        return whole, again
+    _reserve(reserved, run)
+    return problem, found
+
+
+def _cost(problem: Problem, found: Mapping[Form, Found]) -> int:
+    """Picoseconds of all parts."""
+    return sum(found[part.form].cheapest.cover.cost for part in problem.parts)
+
+
 def search(problem: Problem, run: Runner) -> dict[Form, Found]:
     """The best covers of all forms that are found in the time left."""
     sizes = problem.sizes()
     budget = run.budget
     after = limits.AFTER.expected(budget.limit, sum(sizes.values()), budget.spent.get("fold", 0.0))
     of_changes = {stage: after.pop(stage) for stage in limits.AFTER.of_changes}
+    for stage in of_changes:
+        run.budget.expected.pop(stage, None)  # of an earlier search
     _reserve(after, run)
     forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
     with Crew(problem.asked, [sizes[form] for form in forms], run) as crew:

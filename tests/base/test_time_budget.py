@@ -148,8 +148,9 @@ def test_a_long_search_leaves_more_time_for_what_follows_it():
 
 
 def test_what_follows_the_search_is_done_once_for_equal_parts():
+    """Of layers so large that no kernel gains by computing two of them."""
     rng = np.random.default_rng(7)
-    weights = [rng.standard_normal((48, 48)).astype(np.float32) for _ in range(12)]
+    weights = [rng.standard_normal((384, 384)).astype(np.float32) for _ in range(12)]
 
     def expected(layers: int) -> float:
         def net(x):
@@ -158,7 +159,7 @@ def test_what_follows_the_search_is_done_once_for_equal_parts():
             return x
 
         budget = TimeBudget(60.0)
-        eqsat.optimize(eqsat.trace(net, spec((64, 48))), time_limit=budget)
+        eqsat.optimize(eqsat.trace(net, spec((64, 384))), time_limit=budget)
         return budget.expected["lift"]
 
     assert expected(12) == expected(6) > 0
