@@ -1,0 +1,158 @@
+"""Programs that compute the same, written otherwise, cost the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.program.ir import Program
+from support.programs import weight
+
+
+def price(program: Program, device: str = "mi300x") -> float:
+    report = eqsat.optimize(program, device, time_limit=30, measure=False, explain_time=0.0).report
+    assert report["lower_bound_us"] <= report["result"]["predicted_us"] <= report["source"]["predicted_us"]
+    return report["result"]["predicted_us"]
+
+
+def softmax(x: Any, axis: int) -> Any:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def norm(x: Any, axis: int) -> Any:
+    centred = x - x.mean(axis, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(axis, keepdims=True) + np.float32(1e-5))
+
+
+# --- axes
+
+
+@pytest.mark.parametrize("function", [softmax, norm])
+@pytest.mark.parametrize("shape", [(8, 64, 16), (2, 21, 24, 32), (7, 5), (64, 1, 3)])
+def test_a_norm_over_any_axis_is_one_kernel(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    """Over the first, a middle and the last axis: one launch, and no dearer than with transposes around it."""
+    for axis in range(len(shape)):
+        last = (*(i for i in range(len(shape)) if i != axis), axis)
+        here = eqsat.trace(lambda x, axis=axis: function(x, axis), eqsat.spec(shape))
+        turned = eqsat.trace(
+            lambda x, last=last: function(x.transpose(last), -1).transpose(tuple(np.argsort(last))), eqsat.spec(shape)
+        )
+        best = eqsat.optimize(here, time_limit=30, measure=False)
+        assert best.report["result"]["launches"] == 1
+        assert best.report["result"]["predicted_us"] <= price(turned) * 1.001
+        x = np.random.default_rng(axis).standard_normal(shape).astype(np.float32)
+        for runs in ("numpy", "simt"):
+            got = best.compile(on=runs)(x)
+            np.testing.assert_allclose(got, function(x, axis), rtol=2e-5, atol=2e-6)
+
+
+class Convention:
+    """Products written as x @ w, or all transposed, as w @ x: then rows are columns."""
+
+    def __init__(self, columns: bool) -> None:
+        self.columns = columns
+        self.axis = -2 if columns else -1
+
+    def product(self, x: Any, y: Any) -> Any:
+        return y @ x if self.columns else x @ y
+
+    def constant(self, *shape: int, seed: int = 0) -> Any:
+        w = weight(*shape, seed=seed)
+        return np.ascontiguousarray(w.T) if self.columns else w
+
+    def turned(self, x: Any) -> Any:
+        return np.swapaxes(x, -1, -2)
+
+    def norm(self, x: Any) -> Any:
+        return norm(x, self.axis) * self.constant(1, 64, seed=8) + self.constant(1, 64, seed=9)
+
+
+def scaled(x: Any, c: Convention) -> Any:
+    scale = 1 / np.sqrt((x * x).mean(c.axis, keepdims=True) + np.float32(1e-6))
+    return c.product(x * scale * c.constant(1, 64, seed=7), c.constant(64, 48))
+
+
+def low_rank(x: Any, c: Convention) -> Any:
+    whole = c.product(x, c.constant(64, 64)) + c.constant(1, 64)
+    return whole + c.product(c.product(x, c.constant(64, 8)), c.constant(8, 64, seed=1))
+
+
+def two_products(x: Any, c: Convention) -> Any:
+    return (c.product(x, c.constant(64, 64)) + x) + c.product(x, c.constant(64, 64, seed=1))
+
+
+def block(x: Any, c: Convention) -> Any:
+    hidden = np.tanh(c.product(c.norm(x), c.constant(64, 64)) + c.constant(1, 64))
+    return x + c.product(hidden, c.constant(64, 64, seed=1))
+
+
+def several(x: Any, c: Convention) -> Any:
+    return tuple(c.product(c.norm(x), c.constant(64, 64, seed=i)) for i in range(3))
+
+
+@pytest.mark.parametrize("function", [scaled, low_rank, two_products, block, several])
+def test_weights_may_stand_on_the_left_of_columns(function: Callable[..., Any]) -> None:
+    rows = eqsat.trace(lambda x: function(x, Convention(False)), eqsat.spec((32, 64)))
+    columns = eqsat.trace(lambda x: function(x, Convention(True)), eqsat.spec((64, 32)))
+    assert price(columns) <= 1.03 * price(rows)
+
+
+def test_attention_of_channels_first_is_a_stream() -> None:
+    """As in SAGAN, DANet and the autoencoder of Stable Diffusion: [batch, channels, places]."""
+
+    def weights(q: Any, k: Any) -> Any:
+        return softmax(q.transpose(0, 2, 1) @ k, -1)
+
+    inputs = [eqsat.spec((2, 32, 256))] * 3
+    rows = eqsat.trace(lambda q, k, v: (weights(q, k) @ v.transpose(0, 2, 1)).transpose(0, 2, 1), *inputs)
+    channels = eqsat.trace(lambda q, k, v: v @ weights(q, k).transpose(0, 2, 1), *inputs)
+    assert price(channels) <= 1.001 * price(rows)
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize("device", ["mi300x", "h100"])
+def test_longer_rows_cost_no_less(device: str) -> None:
+    """Sums of up to eight terms may be written out, which must not keep others out of the kernel."""
+    prices = [price(eqsat.trace(lambda x: softmax(x, -1), eqsat.spec((64, n))), device) for n in range(2, 14)]
+    assert prices == sorted(prices)
+
+
+# --- towers and layers
+
+
+def test_a_bias_that_one_tower_writes_first_meets_the_others() -> None:
+    def towers(first: frozenset[int]) -> Program:
+        def head(x: Any, i: int, seed: int) -> Any:
+            w, b = weight(x.shape[-1], 24, seed=seed), weight(24, seed=seed + 1)
+            return eqsat.relu(b + x @ w if i in first else x @ w + b)
+
+        def function(x: Any) -> Any:
+            hidden = [head(head(x, i, 4 * i), i, 4 * i + 2) for i in range(4)]
+            return np.concatenate(hidden, 1) @ weight(96, 8)
+
+        return eqsat.trace(function, eqsat.spec((33, 50)))
+
+    assert price(towers(frozenset({3}))) == price(towers(frozenset({0, 2}))) == price(towers(frozenset()))
+
+
+@pytest.mark.parametrize("device", ["mi300x", "h100"])
+def test_equal_layers_share_kernels_like_unequal_ones(device: str) -> None:
+    """Equal layers are searched once, but small ones are worth a search together."""
+
+    def layers(first: bool) -> Program:
+        def function(x: Any) -> Any:
+            for i in range(4):
+                y, b = x @ weight(32, 32, seed=i), weight(32, seed=i + 9)
+                x = np.tanh(b + y if first and i == 1 else y + b)
+            return x
+
+        return eqsat.trace(function, eqsat.spec((8, 32)))
+
+    assert price(layers(False), device) == pytest.approx(price(layers(True), device), rel=1e-3)
