@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar, cast
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.bodies import Indices
 from eqsat.extract.chains import Chain, cost_of
-from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
+from eqsat.extract.cost import SECTOR, Gemm, Prices, Run, work_of, write_order
 from eqsat.extract.cuts import (
     Core,
     Cut,
@@ -30,6 +30,7 @@ from eqsat.extract.cuts import (
     sums_in_two_ways,
 )
 from eqsat.extract.streams import Streams
+from eqsat.gpu.table.limits import KEPT_REGISTERS, MOST_THREADS
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, spread, strided
 from eqsat.program.node import STEPS, terms_of
 
@@ -548,9 +549,20 @@ class Grower:
         on_chip = any(x.on_chip for x in cuts)
         if on_chip and not self.prices.row_fits(columns, self.facts.itemsize[top.cls]):
             return None
+        moved += self._read_again(top, cuts) if on_chip else 0.0
         whole = on_chip or not self._reduced_in_slices(cuts)
         beside = any(x.kind == Kind.POINT for x in cuts)
         return self.prices.rows(rows, columns, moved, work, whole, dtype, divided=beside)
+
+    def _read_again(self, top: Cut, cuts: Sequence[Cut]) -> float:
+        """Bytes that a kernel reads again in later passes over long columns. Rows that lie side by side are read by
+        sectors, and a workgroup holds so many of them at once."""
+        assert isinstance(top.key, Rows)
+        held = MOST_THREADS * KEPT_REGISTERS * self.facts.itemsize[top.cls] // SECTOR
+        if top.key.layout is None or top.key.columns <= held:
+            return 0.0
+        beside = [read for read in top.reads if read[1] is not None and read[1].dims[-1:] and read[1].dims[-1][1] == 1]
+        return self.facts.moved(tuple(beside)) * sum(self.snapshot.nodes[x.node].op == "Red" for x in parts(cuts))
 
     def _product_run(self, core: Core, cuts: Sequence[Cut], moved: float, work: float, dtype: str) -> Run:
         b, m, _, n = core.dims

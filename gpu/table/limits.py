@@ -12,6 +12,12 @@ OPERANDS: tuple[Operands, ...] = get_args(Operands)
 THREADS = 256
 """Threads of a workgroup: of pointwise kernels, of row kernels unless one row takes more, of each member of a group."""
 
+MOST_THREADS = 1024
+"""Threads of a workgroup of a row kernel at most, on every target."""
+
+KEPT_REGISTERS = 32
+"""Values of its rows that a thread of a row kernel keeps between passes."""
+
 ATOMIC_DTYPES = frozenset({"float32", "int32"})
 """Types whose sum, max and min are one hardware instruction on every target. Others are reduced by a second launch."""
 

@@ -17,6 +17,7 @@ from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.code.scalar import Lanes, Lowering
 from eqsat.gpu.families import contraction, row
 from eqsat.gpu.families.base import Choice, Family, Job, Sizes
+from eqsat.gpu.families.row.examples import examples as row_examples
 from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.table.limits import OPERANDS
 from eqsat.gpu.table.targets import TARGETS
@@ -286,6 +287,16 @@ def test_a_plain_reduction_runs_across_rows_where_they_are_neighbours() -> None:
     along = row.generate(s.job_of(s.reduced("sum", x, 64)), TARGETS[WAVE64])
     assert across.variant.startswith("across")
     assert along.variant.startswith("threads")
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(500, 256), (600, 512), (2048, 1024), (3000, 1024)])
+def test_a_norm_across_rows_takes_threads_that_hold_its_columns(columns: int, threads: int) -> None:
+    sizes = (1, 32, columns, 1)
+    found = [v for name, v in row_examples(sizes, "float32").items() if name.startswith("softmax over a middle axis")]
+    cases = [s.case(f"softmax of {columns}", *outputs) for outputs in found]
+    kernels = [kernel for case in cases for kernel in case.chain.kernels]
+    assert [(k.variant.startswith("across"), k.threads) for k in kernels] == [(True, threads)] * 2
+    s.check(cases, WAVE64, order=3)
 
 
 def test_outputs_beside_reductions_that_take_two_launches() -> None:

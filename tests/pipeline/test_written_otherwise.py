@@ -51,6 +51,17 @@ def test_a_norm_over_any_axis_is_one_kernel(function: Callable[..., Any], shape:
             np.testing.assert_allclose(got, function(x, axis), rtol=2e-5, atol=2e-6)
 
 
+def test_columns_that_no_block_holds_are_read_again() -> None:
+    """A block of 1024 threads holds 2048 columns of float32 in registers; from then on later passes read memory."""
+
+    def ratio(length: int) -> float:
+        down = price(eqsat.trace(lambda x: softmax(x, 0), eqsat.spec((length, 4096))))
+        return down / price(eqsat.trace(lambda x: softmax(x, 1), eqsat.spec((4096, length))))
+
+    assert ratio(2048) == pytest.approx(1.0, rel=1e-3)
+    assert ratio(2049) > 1.2
+
+
 class Convention:
     """Products written as x @ w, or all transposed, as w @ x: then rows are columns."""
 

@@ -117,6 +117,6 @@ def _choices(target: Target, dtype: str) -> list[Choice]:
 
 
 _SIZES = ((1, 1024, 1024, 1), (1, 1024, 64, 1), (1, 64, 16384, 1), (1, 61, 65537, 1))
-"""Rows of one wave, of a block's registers, and of several passes over memory."""
+"""Rows of a block's registers, of one wave, and of several passes over memory."""
 
 FAMILY = Family("row", (__doc__ or "").strip(), _choices, examples, _SIZES)

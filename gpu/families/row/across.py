@@ -12,7 +12,7 @@ from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.scalar import ACCESS_BYTES
 from eqsat.gpu.families.base import Job, Kernel, finished, part_of
 from eqsat.gpu.families.row.passes import WIDTHS, Domain, Pass, Walk, passes
-from eqsat.gpu.table.limits import THREADS
+from eqsat.gpu.table.limits import KEPT_REGISTERS, THREADS
 from eqsat.gpu.table.targets import Target
 
 _LINE = 64
@@ -45,8 +45,11 @@ def across(job: Job, domain: Domain, target: Target) -> Drafted | None:
 
 def _draft(job: Job, domain: Domain, target: Target, width: int) -> Drafted | None:
     line = _line(job, domain, width)
-    walk = Walk(domain, width, THREADS // line, across=True)
-    made = passes(job, walk)
+    threads = THREADS
+    made = passes(job, walk := Walk(domain, width, threads // line, across=True))
+    if len(made.passes) > 1:
+        threads = _threads(domain, line * width, target.max_threads)
+        made = passes(job, walk := Walk(domain, width, threads // line, across=True))
     places, lds_bytes = _places(made.passes, line * width, walk.threads)
     if lds_bytes > target.lds_bytes:
         return None
@@ -55,20 +58,20 @@ def _draft(job: Job, domain: Domain, target: Target, width: int) -> Drafted | No
         f"Rows, {line} threads along them, {walk.threads} slices of the columns",
         "row/across.jinja",
         lds_bytes,
-        threads=THREADS,
+        threads=threads,
         line=line,
         walk=walk,
         made=made,
         places=places,
     )
-    entry, source = finished("reduction", THREADS, part)
+    entry, source = finished("reduction", threads, part)
     kernel = Kernel(
         entry=entry,
         family="row",
-        variant=f"across{line}_width{width}",
+        variant=f"across{line}_width{width}" + (f"_threads{threads}" if threads > THREADS else ""),
         source=source,
         blocks=-(-domain.rows // (line * width)),
-        threads=THREADS,
+        threads=threads,
         arguments=(*job.inputs, *job.outputs),
         part=part,
     )
@@ -90,6 +93,14 @@ def _places(made: Sequence[Pass], rows: int, slices: int) -> tuple[dict[str, tup
             end += total.bytes * rows * slices
         most = max(most, end)
     return places, most
+
+
+def _threads(domain: Domain, rows: int, most: int) -> int:
+    """Threads of a block that walks several times: as many as hold the columns of its rows in registers, if any do."""
+    threads = THREADS
+    while threads < most and rows * domain.columns > threads * KEPT_REGISTERS:
+        threads *= 2
+    return threads
 
 
 def _line(job: Job, domain: Domain, width: int) -> int:

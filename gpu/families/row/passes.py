@@ -24,12 +24,10 @@ from eqsat.gpu.code.scalar import (
     stored,
 )
 from eqsat.gpu.families.base import Job
+from eqsat.gpu.table.limits import KEPT_REGISTERS
 from eqsat.layout.arithmetic import inverse, is_bijective, spread
 from eqsat.program.core import Node
 from eqsat.program.node import is_elementwise
-
-KEPT_REGISTERS = 32
-"""Values of its row that a thread keeps between passes."""
 
 WIDTHS = (8, 4, 2, 1)
 _PLACED = ("argmax", "argmin")

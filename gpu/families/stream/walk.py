@@ -15,7 +15,8 @@ from eqsat.gpu.code.output_places import places
 from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, Lanes, Lowering, Special, Traffic, at_place, literal, stored
 from eqsat.gpu.families.base import Job
 from eqsat.gpu.families.contraction.epilogue import scaled
-from eqsat.gpu.families.row.passes import KEPT_REGISTERS, WIDTHS, Writes, evaluated
+from eqsat.gpu.families.row.passes import WIDTHS, Writes, evaluated
+from eqsat.gpu.table.limits import KEPT_REGISTERS
 from eqsat.gpu.table.streams import StreamTile
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node
