@@ -27,7 +27,7 @@ from eqsat.layout.arithmetic import Layout
 from eqsat.program.core import Node, lower, make
 from eqsat.rules import ALL, allowed
 
-SAMPLES = 100
+SAMPLES = 120
 """Programs that each rule of the host is run on, as written and saturated."""
 
 _INDICES = (-2, -1, 0, 1)

@@ -77,7 +77,14 @@ class _Sample:
             ([spec((rows,), "int64")] * count, self.looked_up),
             ([spec(pair) for pair in pairwise(chain)], lambda *xs: [_product(xs)]),
             ([spec((1, rows, inner, inner))], self.convolved),
+            ([spec(shape)] * 2, self.shifted_columns),
         ]
+
+    def shifted_columns(self, x: Any, y: Any) -> Values:
+        """A product whose right factor is shifted column by column, as it is or as a transposed matrix."""
+        if self.draw.random() < 0.5:
+            return [functions.swapaxes(y, 0, 1) @ (x - functions.max(x, 0, keepdims=True))]
+        return [y @ functions.swapaxes(x - functions.max(x, 1, keepdims=True), 0, 1)]
 
     def convolved(self, image: Any) -> Values:
         """Windows of several sizes around each place of an image, and the image scaled, as [channels, places]."""

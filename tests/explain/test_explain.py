@@ -118,10 +118,10 @@ def test_kernels_are_said_to_merge():
 def test_equal_layers_are_explained_once():
     def layers(x):
         for _ in range(4):
-            x = eqsat.softmax((x @ weight(64, 64)) @ (weight(64, 64) + 1))
+            x = eqsat.softmax((x @ weight(256, 256)) @ (weight(256, 256) + 1))
         return x
 
-    best = eqsat.optimize(eqsat.trace(layers, spec((16, 64))), time_limit=10)
+    best = eqsat.optimize(eqsat.trace(layers, spec((16, 256))), time_limit=10)
     assert sum(step["times"] for step in best.report["steps"] if step["rule"] == "matmul-of-constants-right") == 4
     assert len(best.report["steps"]) < 8
     text = best.explain()

@@ -100,7 +100,7 @@ def _threads(domain: Domain, rows: int, most: int) -> int:
     threads = THREADS
     while threads < most and rows * domain.columns > threads * KEPT_REGISTERS:
         threads *= 2
-    return threads
+    return threads if rows * domain.columns <= threads * KEPT_REGISTERS else THREADS
 
 
 def _line(job: Job, domain: Domain, width: int) -> int:
