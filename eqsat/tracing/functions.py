@@ -189,19 +189,19 @@ def remainder(a: Value, b: Value) -> Tracer:
 def floor_divide(a: Value, b: Value) -> Tracer:
     """The greatest integer up to a / b, broadcast; integers divided by 0 are 0.
 
-    It is found from the remainder, as in NumPy, since a rounded quotient may reach the next integer: 1 // 0.1 is 9.
+    Of floats it is found from the remainder, as in NumPy, since a rounded quotient may reach the next integer:
+    1 // 0.1 is 9.
     """
     x, y = _promoted(a, b)
-    x, y = _divisible(x, y) if _integral(x) else (x, y)
-    rest = composites.broadcasting("mod", x, y)
-    whole_part = composites.div(composites.sub(x, rest), y)
     if _integral(x):
-        return Tracer(whole_part)
-    found, given = Tracer(ops.round_(whole_part)), known(y)
+        return Tracer(composites.floor_div(*_divisible(x, y)))
+    rest, quotient = composites.broadcasting("mod", x, y), Tracer(composites.div(x, y))
+    found, given = Tracer(ops.round_(composites.div(composites.sub(x, rest), y))), known(y)
+    found = where(equal(found, 0), quotient * 0, found)  # zero has the sign of the quotient
     if given is not None and given.all() and np.isfinite(given).all():
         return found
     beyond = equal(abs(Tracer(rest)), np.inf)  # an infinite divisor, of the other sign than the dividend
-    return where(equal(Tracer(y), 0), Tracer(composites.div(x, y)), where(beyond, -1, found))
+    return where(equal(Tracer(y), 0), quotient, where(beyond, -1, found))
 
 
 _POWERS: dict[float, Callable[[Term], Term]] = {

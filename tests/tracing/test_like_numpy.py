@@ -22,6 +22,13 @@ ARRAYS: dict[str, np.ndarray] = {
     for dtype in DTYPES
     for sign in [1 if dtype[0] in "bu" else -1]
 }
+ENDS = {
+    dtype: np.array([*range(-4, 5), least, least + 1, least // 2, -(least + 1) // 2, -(least + 1)], dtype)
+    for dtype in ("int32", "int64")
+    for least in [np.iinfo(dtype).min]
+}
+"""Small integers, and those near the ends of their type."""
+
 SPECIAL = np.array([[np.nan, np.inf, -np.inf], [-0.0, 0.3, -2.5], [1.0, -0.5, 0.0]])
 
 Call = tuple[str, Callable[..., Any], Callable[..., Any]]
@@ -40,6 +47,7 @@ SAME: dict[int, dict[str, Callable[..., Any]]] = {
         "x * 2.5": lambda x: x * 2.5,
         "x // -2": lambda x: x // -2,
         "7 // x": lambda x: 7 // x,
+        "x // 0.7": lambda x: x // 0.7,
         "x % -3": lambda x: x % -3,
         "x & True": lambda x: x & True,
         "True | x": lambda x: True | x,
@@ -105,3 +113,23 @@ def test_of_two_arrays(call: Call) -> None:
     pairs = [*((ARRAYS[a], ARRAYS[b][::-1]) for a, b in product(DTYPES, DTYPES)), (SPECIAL, SPECIAL[::-1])]
     traced = [_agrees(call, *pair) for pair in pairs]
     assert any(traced)
+
+
+@pytest.mark.parametrize("dtype", ENDS)
+def test_integers_near_the_ends_of_their_type_are_divided(dtype: str) -> None:
+    given = ENDS[dtype]
+    assert _agrees(("//", operator.floordiv, operator.floordiv), *np.meshgrid(given, given))
+    for n in given.tolist():
+        for function in (lambda x, n=n: x // n, lambda x, n=n: n // x):
+            assert _agrees(("//", function, function), given)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_floored_quotient_of_zero_has_numpys_sign(dtype: str) -> None:
+    given = np.array([0.0, -0.0, 0.5, -0.5, 3.0, -3.0, np.inf, -np.inf], dtype)
+    x, y = np.meshgrid(given, given)
+    got = eqsat.trace(lambda x, y: x // y, x, y).run({"x": x, "y": y})["out"]
+    with np.errstate(all="ignore"):
+        expected = x // y
+    assert (np.signbit(got) == np.signbit(expected))[expected == 0].all()
+    np.testing.assert_array_equal(got, expected)
