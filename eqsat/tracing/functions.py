@@ -343,24 +343,35 @@ def _reduction(kind: str, x: Value, axis: Axis, keepdims: bool) -> Tracer:
     return Tracer(ops.reduce(kind, term_of(x), axis, keepdims))
 
 
-def _counted(x: Value) -> Tracer:
-    """The value in the type that NumPy sums and multiplies in: int64 for bool and int32.
+def _counted(x: Value, dtype: Any) -> Tracer:
+    """The value in the type that NumPy sums and multiplies in: `dtype` if one is given, int64 for bool and int32.
 
     Raises:
         DtypeError: for unsigned integers this is uint64, in which programs compute nothing.
     """
     term = term_of(x)
+    if dtype is not None:
+        return Tracer(ops.cast(term, dtype_name(dtype)))
     if term.dtype.startswith("uint"):
         raise DtypeError(f"NumPy adds and multiplies {term.dtype} in uint64, which programs only store: use astype")
     return Tracer(term if term.dtype in FLOATS else ops.cast(term, "int64"))
 
 
-def sum(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("sum", _counted(x), axis, keepdims)
+def _averaged(x: Value, dtype: Any) -> Term:
+    """The value in the type that NumPy averages in: `dtype` if one is given. Raises DtypeError if it is no float."""
+    if dtype is None:
+        return _floating(x)
+    if dtype_name(dtype) not in FLOATS:
+        raise DtypeError(f"means and variances are of floats, got dtype {dtype_name(dtype)}: use astype on the result")
+    return ops.cast(term_of(x), dtype_name(dtype))
 
 
-def prod(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("prod", _counted(x), axis, keepdims)
+def sum(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return _reduction("sum", _counted(x, dtype), axis, keepdims)
+
+
+def prod(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return _reduction("prod", _counted(x, dtype), axis, keepdims)
 
 
 def max(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
@@ -381,16 +392,16 @@ def argmin(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Trac
     return _reduction("argmin", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
 
 
-def mean(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return Tracer(composites.mean(_floating(x), axis, keepdims))
+def mean(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return Tracer(composites.mean(_averaged(x, dtype), axis, keepdims))
 
 
-def var(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return Tracer(composites.var(_floating(x), axis, keepdims))
+def var(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return Tracer(composites.var(_averaged(x, dtype), axis, keepdims))
 
 
-def std(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return sqrt(var(x, axis, keepdims=keepdims))
+def std(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return sqrt(var(x, axis, dtype, keepdims=keepdims))
 
 
 def logsumexp(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:

@@ -75,8 +75,10 @@ def _in_place(name: str) -> Callable[[Any, Value], Any]:
 
 
 def _reduction(name: str) -> Callable[..., Tracer]:
-    def method(self: Any, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call(name, self, axis, keepdims=keepdims)
+    """The method of a reduction, which takes what the function takes, in NumPy's order."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Tracer:
+        return _call(name, self, *args, **kwargs)
 
     method.__name__ = name
     return method
