@@ -382,14 +382,21 @@ def min(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
     return _reduction("min", x, axis, keepdims)
 
 
+def _place(kind: str, x: Value, axis: int | None, keepdims: bool) -> Tracer:
+    if axis is not None:
+        return _reduction(kind, x, axis, keepdims)
+    found = ops.reduce(kind, ops.reshape(term_of(x), [-1]), 0)
+    return Tracer(ops.reshape(found, [1] * term_of(x).ndim) if keepdims else found)
+
+
 def argmax(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
     """The index of the first maximum along `axis` (None: of the flattened value)."""
-    return _reduction("argmax", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
+    return _place("argmax", x, axis, keepdims)
 
 
 def argmin(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
     """The index of the first minimum along `axis` (None: of the flattened value)."""
-    return _reduction("argmin", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
+    return _place("argmin", x, axis, keepdims)
 
 
 def mean(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
