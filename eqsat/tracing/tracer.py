@@ -191,7 +191,9 @@ class Tracer:
         term = _index(self.term, keys)
         element = not term.ndim and EllipsisType not in map(type, keys)
         basic = all(isinstance(k, int | np.integer | slice | EllipsisType | None) for k in keys)
-        return view(self, term) if basic and not element else Tracer(term)
+        if element or not basic:
+            return Tracer(term)
+        return array(term) if self._sharing is None else view(self, term)
 
     def astype(self, dtype: Any) -> Tracer:
         return self._new(ops.cast(self.term, dtype_name(dtype)))

@@ -365,6 +365,13 @@ def scalars_are_replaced(x: Any) -> Any:
     return total + first + mean + other
 
 
+def changed_array_of_a_scalar(x: Any) -> Any:
+    total = x.sum()
+    array = other = total[...]
+    array += 1
+    return np.stack([total, other])
+
+
 def changed_values(x: Any, y: Any) -> Any:
     x += y
     x -= x.mean(0)
@@ -398,6 +405,7 @@ IN_PLACE: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (changed_alias, (np.array(1.5),)),
     (lambda x: changed_alias(x[0, 0]), (X,)),
     (scalars_are_replaced, (X,)),
+    (changed_array_of_a_scalar, (X,)),
     (changed_values, (X, Y)),
     (changed_values, (X.astype(np.float32), Y)),
     (changed_values, (X.astype(np.float16), Y)),
