@@ -469,14 +469,14 @@ def _several(name: str, arrays: Sequence[Value]) -> list[Value]:
 
 
 def concatenate(arrays: Sequence[Value], axis: int = 0) -> Tracer:
-    return Tracer(ops.concat(_promoted(*_several("concatenate", arrays)), axis))
+    return Tracer(ops.concat(_of_arrays(_several("concatenate", arrays)), axis))
 
 
 concat = concatenate
 
 
 def stack(arrays: Sequence[Value], axis: int = 0) -> Tracer:
-    return Tracer(ops.stack(_promoted(*_several("stack", arrays)), axis))
+    return Tracer(ops.stack(_of_arrays(_several("stack", arrays)), axis))
 
 
 def vstack(arrays: Sequence[Value]) -> Tracer:
