@@ -281,10 +281,10 @@ def where(condition: Value, x: Value, y: Value) -> Tracer:
 
 
 def clip(x: Value, min: Value = None, max: Value = None) -> Tracer:
-    """min(max(x, lo), hi)"""
-    out = Tracer(term_of(x))
-    out = out if min is None else maximum(out, min)
-    return out if max is None else minimum(out, max)
+    """min(max(x, lo), hi), in the common type of all three"""
+    dtype = _common_dtype([value for value in (x, min, max) if value is not None])
+    lo, hi = (bound if bound is None else _converted(bound, dtype) for bound in (min, max))
+    return Tracer(composites.clip(_converted(x, dtype), lo, hi))
 
 
 def _layer(compute: Callable[..., Term]) -> Callable[..., Tracer]:

@@ -60,6 +60,8 @@ SAME: dict[int, dict[str, Callable[..., Any]]] = {
             name: getattr(operator, name) for name in ("and_", "or_", "xor", "add", "sub", "mul", "truediv", "floordiv")
         },
         **{name: getattr(operator, name) for name in ("mod", "eq", "ne", "lt", "le", "gt", "ge")},
+        "np.clip(x, 7, y)": lambda x, y: np.clip(x, 7, y),
+        "x.clip(y, 2.5)": lambda x, y: x.clip(y, 2.5),
     },
 }
 """Python's operators, by the number of their arrays."""
@@ -115,6 +117,12 @@ def test_of_one_array(call: Call) -> None:
 def test_of_two_arrays(call: Call) -> None:
     pairs = [*((ARRAYS[a], ARRAYS[b][::-1]) for a, b in product(DTYPES, DTYPES)), (SPECIAL, SPECIAL[::-1])]
     traced = [_agrees(call, *pair) for pair in pairs]
+    assert any(traced)
+
+
+def test_a_clipped_array_has_the_common_type_of_array_and_bounds() -> None:
+    arrays = [np.arange(-3, 4).astype(dtype) for dtype in ("bool", "int16", "uint16", "int32", "float16", "float32")]
+    traced = [_agrees(("clip", np.clip, np.clip), *given) for given in product(arrays, repeat=3)]
     assert any(traced)
 
 
