@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
 
 from eqsat.base.arguments import guarded, shown, whole
+from eqsat.base.arguments import shape as _shape
 from eqsat.base.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import composites, ops
@@ -63,6 +65,20 @@ def _of_arrays(values: Sequence[Value]) -> list[Term]:
 
 def _integral(term: Term) -> bool:
     return kind_of(term.dtype) == "int"
+
+
+def _axis(axis: Any) -> int:
+    """An axis as NumPy takes it. Raises TypeError for all but integers, and for True, which is an integer in Python."""
+    if isinstance(axis, bool):
+        raise TypeError(f"an axis is an integer, got {axis}")
+    return index(axis)
+
+
+def _axes(axis: Any) -> int | tuple[int, ...] | None:
+    """One axis, a tuple of them, or None for all. Raises TypeError for others, such as a list, as NumPy does."""
+    if axis is None:
+        return None
+    return tuple(map(_axis, axis)) if isinstance(axis, tuple) else _axis(axis)
 
 
 # Elementwise functions
@@ -339,11 +355,12 @@ def einsum(equation: str, *operands: Value) -> Tracer:
 # Reductions
 
 
-def _reduction(kind: str, x: Value, axis: Axis, keepdims: bool) -> Tracer:
-    return Tracer(ops.reduce(kind, term_of(x), axis, keepdims))
+def _reduced(compute: Callable[..., Term], x: Term, axis: Axis, keepdims: bool) -> Tracer:
+    """Raises TypeError if `keepdims` is no integer, as NumPy does: None, a text or NumPy's own True."""
+    return Tracer(compute(x, _axes(axis), bool(index(keepdims))))
 
 
-def _counted(x: Value, dtype: Any) -> Tracer:
+def _counted(x: Value, dtype: Any) -> Term:
     """The value in the type that NumPy sums and multiplies in: `dtype` if one is given, int64 for bool and int32.
 
     Raises:
@@ -351,10 +368,10 @@ def _counted(x: Value, dtype: Any) -> Tracer:
     """
     term = term_of(x)
     if dtype is not None:
-        return Tracer(ops.cast(term, dtype_name(dtype)))
+        return ops.cast(term, dtype_name(dtype))
     if term.dtype.startswith("uint"):
         raise DtypeError(f"NumPy adds and multiplies {term.dtype} in uint64, which programs only store: use astype")
-    return Tracer(term if term.dtype in FLOATS else ops.cast(term, "int64"))
+    return term if term.dtype in FLOATS else ops.cast(term, "int64")
 
 
 def _averaged(x: Value, dtype: Any) -> Term:
@@ -367,44 +384,45 @@ def _averaged(x: Value, dtype: Any) -> Term:
 
 
 def sum(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("sum", _counted(x, dtype), axis, keepdims)
+    return _reduced(ops.sum_, _counted(x, dtype), axis, keepdims)
 
 
 def prod(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("prod", _counted(x, dtype), axis, keepdims)
+    return _reduced(ops.prod_, _counted(x, dtype), axis, keepdims)
 
 
 def max(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("max", x, axis, keepdims)
+    return _reduced(ops.amax, term_of(x), axis, keepdims)
 
 
 def min(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("min", x, axis, keepdims)
+    return _reduced(ops.amin, term_of(x), axis, keepdims)
 
 
-def _place(kind: str, x: Value, axis: int | None, keepdims: bool) -> Tracer:
+def _place(find: Callable[..., Term], x: Value, axis: int | None, keepdims: bool) -> Tracer:
+    term = term_of(x)
     if axis is not None:
-        return _reduction(kind, x, axis, keepdims)
-    found = ops.reduce(kind, ops.reshape(term_of(x), [-1]), 0)
-    return Tracer(ops.reshape(found, [1] * term_of(x).ndim) if keepdims else found)
+        return Tracer(find(term, _axis(axis), keepdims))
+    found = find(ops.reshape(term, [-1]), 0)
+    return Tracer(ops.reshape(found, [1] * term.ndim) if keepdims else found)
 
 
 def argmax(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
     """The index of the first maximum along `axis` (None: of the flattened value)."""
-    return _place("argmax", x, axis, keepdims)
+    return _place(ops.argmax, x, axis, keepdims)
 
 
 def argmin(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
     """The index of the first minimum along `axis` (None: of the flattened value)."""
-    return _place("argmin", x, axis, keepdims)
+    return _place(ops.argmin, x, axis, keepdims)
 
 
 def mean(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
-    return Tracer(composites.mean(_averaged(x, dtype), axis, keepdims))
+    return _reduced(composites.mean, _averaged(x, dtype), axis, keepdims)
 
 
 def var(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
-    return Tracer(composites.var(_averaged(x, dtype), axis, keepdims))
+    return _reduced(composites.var, _averaged(x, dtype), axis, keepdims)
 
 
 def std(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
@@ -412,18 +430,19 @@ def std(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = Fals
 
 
 def logsumexp(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return Tracer(composites.logsumexp(_floating(x), axis, keepdims))
+    return _reduced(composites.logsumexp, _floating(x), axis, keepdims)
 
 
 # Views and data movement
 
 
 def reshape(x: Value, shape: int | Sequence[int]) -> Tracer:
-    return view(x, ops.reshape(term_of(x), (shape,) if isinstance(shape, int) else shape))
+    # Writable, as NumPy copies what is repeated.
+    return view(x, ops.reshape(term_of(x), _shape("reshape: shape", shape, -1)), writable=True)
 
 
 def transpose(x: Value, axes: Sequence[int] | None = None) -> Tracer:
-    return view(x, ops.transpose(term_of(x), axes))
+    return view(x, ops.transpose(term_of(x), axes if axes is None else [_axis(axis) for axis in axes]))
 
 
 def swapaxes(x: Value, axis1: int, axis2: int) -> Tracer:
@@ -442,11 +461,11 @@ def moveaxis(x: Value, source: int, destination: int) -> Tracer:
 
 
 def broadcast_to(x: Value, shape: Sequence[int]) -> Tracer:
-    return view(x, ops.broadcast(term_of(x), tuple(shape)))
+    return view(x, ops.broadcast(term_of(x), _shape("broadcast_to: shape", shape)), writable=False)
 
 
 def squeeze(x: Value, axis: Axis = None) -> Tracer:
-    return view(x, ops.squeeze(term_of(x), axis))
+    return view(x, ops.squeeze(term_of(x), _axes(axis)))
 
 
 def expand_dims(x: Value, axis: int | Sequence[int]) -> Tracer:
@@ -469,7 +488,7 @@ def _several(name: str, arrays: Sequence[Value]) -> list[Value]:
 
 
 def concatenate(arrays: Sequence[Value], axis: int = 0) -> Tracer:
-    return Tracer(ops.concat(_of_arrays(_several("concatenate", arrays)), axis))
+    return Tracer(ops.concat(_of_arrays(_several("concatenate", arrays)), _axis(axis)))
 
 
 concat = concatenate
@@ -518,11 +537,11 @@ def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", consta
 def take(x: Value, indices: Value, axis: int | None = None) -> Tracer:
     """The elements at these indices along `axis` (None: of the flattened value)."""
     source = reshape(x, -1).term if axis is None else term_of(x)
-    return Tracer(gathered(source, term_of(indices), axis or 0))
+    return Tracer(gathered(source, term_of(indices), 0 if axis is None else _axis(axis)))
 
 
 def full(shape: int | Sequence[int], fill_value: float, dtype: Any = "float32") -> Tracer:
-    return array(ops.full(fill_value, (shape,) if isinstance(shape, int) else tuple(shape), dtype_name(dtype)))
+    return array(ops.full(fill_value, _shape("full: shape", shape), dtype_name(dtype)))
 
 
 def full_like(x: Value, fill_value: float) -> Tracer:

@@ -56,6 +56,8 @@ def _in_place(name: str) -> Callable[[Any, Value], Any]:
     """The method of an augmented assignment, by NumPy's rules: the array keeps its shape and type."""
 
     def method(self: Tracer, other: Value) -> Any:
+        if not self._writable:
+            raise InputError(f"{name} in place: NumPy's broadcast_to gives arrays to read: use a copy, x.copy()")
         if self._sharing is None:
             return NotImplemented  # so Python binds the variable to another scalar
         if sum(tracer() is not None for tracer in self._sharing) > 1:
@@ -90,13 +92,14 @@ class Tracer:
     It has no values: using it as a condition raises InputError (write `eqsat.where`).
     """
 
-    __slots__ = ("__weakref__", "_sharing", "term")
+    __slots__ = ("__weakref__", "_sharing", "_writable", "term")
 
     def __init__(self, term: Term) -> None:
         self.term = term
         self._sharing: list[ref[Tracer]] | None = [ref(self)] if term.ndim else None
         """The tracers that share elements: this one, its views, and the arrays of which it is a view. A scalar has
         None, as it cannot be changed. NumPy also has arrays without dims: `array` makes them."""
+        self._writable = True
 
     @property
     def shape(self) -> Shape:
@@ -209,7 +212,7 @@ class Tracer:
 
     def transpose(self, *axes: Any) -> Tracer:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return _call("transpose", self, None if isinstance(order, tuple) and not order else order)
+        return _call("transpose", self, order if axes else None)
 
     def swapaxes(self, axis1: int, axis2: int) -> Tracer:
         return _call("swapaxes", self, axis1, axis2)
@@ -246,12 +249,16 @@ def array(term: Term) -> Tracer:
     return made
 
 
-def view(x: Value, term: Term) -> Tracer:
-    """A tracer of a term that NumPy would compute as a view of x."""
+def view(x: Value, term: Term, writable: bool | None = None) -> Tracer:
+    """A tracer of a term that NumPy would compute as a view of x, which is writable if x is, unless this is given."""
     made = Tracer(term)
-    if isinstance(x, Tracer) and x._sharing is not None:
-        made._sharing = x._sharing
-        made._sharing.append(ref(made))
+    if isinstance(x, Tracer):
+        made._writable = x._writable
+        if x._sharing is not None:
+            made._sharing = x._sharing
+            made._sharing.append(ref(made))
+    if writable is not None:
+        made._writable = writable
     return made
 
 

@@ -348,6 +348,37 @@ def test_what_cannot_be_traced_says_why(function: Callable[..., Any], error: typ
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.sum(x, axis=[0]),
+        lambda x: x.max(True),
+        lambda x: x.mean((True,)),
+        lambda x: x.argmax(axis=(0,)),
+        lambda x: np.squeeze(x[None], [0]),
+        lambda x: np.concatenate([x, x], True),
+        lambda x: x.take(0, True),
+        lambda x: x.sum(keepdims="no"),
+        lambda x: x.var(keepdims=None),
+        lambda x: x.min(keepdims=np.True_),
+        lambda x: x.transpose(()),
+        lambda x: x.transpose(True, 0),
+        lambda x: x.reshape(True, 12),
+        lambda x: np.broadcast_to(x, (True, 3, 4)),
+    ],
+)
+def test_what_numpy_refuses_is_refused(function: Callable[[Any], Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        function(X)
+    with pytest.raises((TypeError, InputError)):
+        eqsat.trace(function, X)
+
+
+def test_sizes_and_flags_are_integers_of_any_type() -> None:
+    got = traced(lambda x: x.reshape(np.int64(12)).sum(keepdims=1), X)
+    np.testing.assert_allclose(got, X.sum(keepdims=True).reshape(1))
+
+
 # Augmented assignment
 
 
@@ -394,6 +425,8 @@ def changed_bools(x: Any) -> Any:
 def changed_copies(x: Any) -> Any:
     rows = (x @ x.T).reshape(-1)  # what this is a view of is in use no more
     rows *= 2
+    rows = np.broadcast_to(x[0].copy(), (3, 4)).reshape(-1)  # a copy
+    rows *= 3
     copy, flat = x.T.copy(), x.flatten()
     copy += 1
     flat += 2
@@ -480,6 +513,19 @@ def test_what_numpy_refuses_in_place_is_refused(
     with pytest.raises(error) as caught:
         eqsat.trace(in_place(name, other=other), array)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T])
+def test_what_is_broadcast_is_not_changed_in_place(view: Callable[[Any], Any]) -> None:
+    def function(x: Any) -> Any:
+        rows = view(np.broadcast_to(x.copy(), (2, 3, 4)))
+        rows *= 2
+        return rows
+
+    with pytest.raises(ValueError, match="read-only"):
+        function(X)
+    with pytest.raises(InputError, match="NumPy's broadcast_to gives arrays to read"):
+        eqsat.trace(function, X)
 
 
 def test_an_array_is_not_changed_by_what_is_traced() -> None:
