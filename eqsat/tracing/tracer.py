@@ -20,7 +20,7 @@ import numpy as np
 
 from eqsat.base.arguments import shown
 from eqsat.base.numerics import INTS, dtype_name, np_dtype
-from eqsat.errors import DtypeError, InputError, ShapeError
+from eqsat.errors import DtypeError, InputError, NoAttributeError, ShapeError
 from eqsat.program import ops
 from eqsat.program.term import Shape, Term
 
@@ -124,6 +124,9 @@ class Tracer:
     @property
     def mT(self) -> Tracer:
         return _call("swapaxes", self, -1, -2)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoAttributeError(f"a traced value has no attribute {name!r}: use eqsat's functions on it")
 
     def __repr__(self) -> str:
         return f"Tracer({self.term.spec} {self.term.op})"

@@ -13,7 +13,7 @@ import pytest
 
 import eqsat
 from eqsat.base import numerics
-from eqsat.errors import DtypeError, InputError, ShapeError
+from eqsat.errors import DtypeError, InputError, NoAttributeError, ShapeError
 from eqsat.tracing import functions
 from eqsat.tracing.expression import parse
 from eqsat.tracing.trace import Spec
@@ -301,6 +301,8 @@ def test_jit_says_what_it_takes(misuse: Callable[[], Any], message: str) -> None
     [
         (lambda x: 1 if x.sum() > 0 else 0, InputError, "neither true nor false"),
         (lambda x: np.asarray(x), InputError, "has no elements while it is traced"),
+        (lambda x: x.item(), NoAttributeError, "no attribute 'item': use eqsat's functions on it"),
+        (lambda x: x.real, AttributeError, "no attribute 'real'"),
         (lambda x: np.linalg.norm(x), InputError, "norm cannot be traced"),
         (lambda x: np.linalg.outer(x, x), InputError, "numpy.linalg.outer cannot be traced"),
         (lambda x: np.emath.sqrt(x), InputError, "sqrt cannot be traced"),
@@ -372,6 +374,12 @@ def test_what_numpy_refuses_is_refused(function: Callable[[Any], Any]) -> None:
         function(X)
     with pytest.raises((TypeError, InputError)):
         eqsat.trace(function, X)
+
+
+def test_what_a_traced_value_has_can_be_asked() -> None:
+    asked: list[bool] = []
+    eqsat.trace(lambda x: (asked.extend(hasattr(x, name) for name in ("shape", "item", "tolist")), x)[1], X)
+    assert asked == [True, False, False]
 
 
 def test_sizes_and_flags_are_integers_of_any_type() -> None:
