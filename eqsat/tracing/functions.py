@@ -230,7 +230,10 @@ _POWERS: dict[float, Callable[[Term], Term]] = {
 
 
 def power(a: Value, b: Value) -> Tracer:
-    """a ** b, broadcast; for floats, the constant exponents 2, 0.5 and -1 become square, sqrt and reciprocal."""
+    """a ** b, broadcast; of floats, constant exponents of 2, 0.5, -1, -0.5 become square, sqrt, reciprocal, rsqrt.
+
+    Of -0 and -infinity, sqrt and rsqrt are not what a power is: see docs/numerics.md.
+    """
     x, y = _promoted(a, b)
     exponents = known(y)
     if _integral(x) and exponents is not None and (exponents < 0).any():
