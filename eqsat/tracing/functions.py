@@ -19,7 +19,7 @@ from eqsat.base.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
-from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, array, gathered, known, term_of, view
+from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, array, gathered, known, parts, term_of, view
 
 # Operands
 
@@ -516,14 +516,17 @@ def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     term = term_of(x)
     n = term.shape[ops.axis_of(axis, term.ndim)]
     if isinstance(indices_or_sections, int):
-        parts = whole("split: sections", indices_or_sections, 1)
-        if n % parts:
-            raise ShapeError(f"split takes sections that divide the axis, got {parts} for {n} in {term.shape}")
-        sizes = [n // parts] * parts
+        count = whole("split: sections", indices_or_sections, 1)
+        if n % count:
+            raise ShapeError(f"split takes sections that divide the axis, got {count} for {n} in {term.shape}")
+        sizes = [n // count] * count
     else:
         ends = [0, *indices_or_sections, n]
         sizes = [b - a for a, b in pairwise(ends)]
-    return [view(x, part) for part in ops.split(term, sizes, axis)]
+    cut = ops.split(term, sizes, axis)
+    if any(size < 0 for size in sizes):  # indices that go back, so that parts overlap
+        return [view(x, part) for part in cut]
+    return parts(x, cut)
 
 
 def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", constant_values: float = 0) -> Tracer:

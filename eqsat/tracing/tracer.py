@@ -60,7 +60,7 @@ def _in_place(name: str) -> Callable[[Any, Value], Any]:
             raise InputError(f"{name} in place: NumPy's broadcast_to gives arrays to read: use a copy, x.copy()")
         if self._sharing is None:
             return NotImplemented  # so Python binds the variable to another scalar
-        if sum(tracer() is not None for tracer in self._sharing) > 1:
+        if any(self._overlaps(tracer()) for tracer in self._sharing):
             raise InputError(
                 f"{name} in place: NumPy would also change the views that share elements with this value, which "
                 "tracing cannot follow: use a copy, x.copy(), or write x = x + y"
@@ -92,14 +92,22 @@ class Tracer:
     It has no values: using it as a condition raises InputError (write `eqsat.where`).
     """
 
-    __slots__ = ("__weakref__", "_sharing", "_writable", "term")
+    __slots__ = ("__weakref__", "_parts", "_sharing", "_writable", "term")
 
     def __init__(self, term: Term) -> None:
         self.term = term
         self._sharing: list[ref[Tracer]] | None = [ref(self)] if term.ndim else None
         """The tracers that share elements: this one, its views, and the arrays of which it is a view. A scalar has
         None, as it cannot be changed. NumPy also has arrays without dims: `array` makes them."""
+        self._parts: dict[object, int] = {}
+        """Which part this is of what was cut, for each cut: `parts` of one cut share no elements."""
         self._writable = True
+
+    def _overlaps(self, other: Tracer | None) -> bool:
+        """Whether another tracer of those that share elements, if it is still in use, may share some with this one."""
+        if other is None or other is self:
+            return False
+        return all(other._parts.get(cut, part) == part for cut, part in self._parts.items())
 
     @property
     def shape(self) -> Shape:
@@ -256,12 +264,20 @@ def view(x: Value, term: Term, writable: bool | None = None) -> Tracer:
     """A tracer of a term that NumPy would compute as a view of x, which is writable if x is, unless this is given."""
     made = Tracer(term)
     if isinstance(x, Tracer):
-        made._writable = x._writable
+        made._writable, made._parts = x._writable, x._parts
         if x._sharing is not None:
             made._sharing = x._sharing
             made._sharing.append(ref(made))
     if writable is not None:
         made._writable = writable
+    return made
+
+
+def parts(x: Value, terms: Sequence[Term]) -> list[Tracer]:
+    """Views of x that share no elements with one another, so that each can be changed in place by itself."""
+    made, cut = [view(x, term) for term in terms], object()
+    for i, part in enumerate(made):
+        part._parts = {**part._parts, cut: i}
     return made
 
 

@@ -45,6 +45,7 @@ SAME: dict[int, dict[str, Callable[..., Any]]] = {
         "np.stack([x[0, 0], 2])": lambda x: np.stack([x[0, 0], 2]),
         "np.stack([2.0, x[0, 0]])": lambda x: np.stack([2.0, x[0, 0]]),
         "np.hstack([x[0], 2])": lambda x: np.hstack([x[0], 2]),
+        "x.reshape(np.int64(9)).sum(keepdims=1)": lambda x: x.reshape(np.int64(9)).sum(keepdims=1),
         "x + True": lambda x: x + True,
         "x + 300": lambda x: x + 300,
         "x * 2.5": lambda x: x * 2.5,
@@ -100,7 +101,7 @@ def _agrees(call: Call, *arrays: np.ndarray) -> bool:
         return True
     for e, g in zip(expected if isinstance(expected, list | tuple) else [expected], got, strict=True):
         what = f"{name} of {' and '.join(str(a.dtype) for a in arrays)}"
-        assert g.dtype == np.asarray(e).dtype, what
+        assert (g.dtype, g.shape) == (np.asarray(e).dtype, np.shape(e)), what
         tolerance = 4 * np.finfo(g.dtype).eps if g.dtype.kind == "f" else 0
         np.testing.assert_allclose(g, e, tolerance, tolerance, err_msg=what)
     return True
@@ -144,3 +145,29 @@ def test_a_floored_quotient_of_zero_has_numpys_sign(dtype: str) -> None:
         expected = x // y
     assert (np.signbit(got) == np.signbit(expected))[expected == 0].all()
     np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.sum(x, axis=[0]),
+        lambda x: x.max(True),
+        lambda x: x.mean((True,)),
+        lambda x: x.argmax(axis=(0,)),
+        lambda x: np.squeeze(x[None], [0]),
+        lambda x: np.concatenate([x, x], True),
+        lambda x: x.take(0, True),
+        lambda x: x.sum(keepdims="no"),
+        lambda x: x.var(keepdims=None),
+        lambda x: x.min(keepdims=np.True_),
+        lambda x: x.transpose(()),
+        lambda x: x.transpose(True, 0),
+        lambda x: x.reshape(True, 12),
+        lambda x: np.broadcast_to(x, (True, 3, 4)),
+    ],
+)
+def test_what_numpy_refuses_is_refused(function: Callable[[Any], Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        function(np.ones((3, 4)))
+    with pytest.raises((TypeError, InputError)):
+        eqsat.trace(function, eqsat.spec((3, 4)))
