@@ -72,6 +72,10 @@ class StoredError(DtypeError):
     """An element type that programs only store, given to an operator that computes."""
 
 
+class NoAttributeError(InputError, AttributeError):
+    """An attribute that a traced value does not have."""
+
+
 class CheckFailed(EqsatError):
     """An optimised program disagrees with its source: a defect of eqsat, which is always reported."""
 

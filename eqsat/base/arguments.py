@@ -44,11 +44,11 @@ def seconds(what: str, value: Any) -> float:
     return value
 
 
-def shape(what: str, value: Any) -> tuple[int, ...]:
-    """The value as a shape: one dim or a sequence of dims, each a whole number of at least 0."""
+def shape(what: str, value: Any, least: int = 0) -> tuple[int, ...]:
+    """The value as a shape: one dim or a sequence of dims, each a whole number of at least `least`."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
-        return tuple(whole(f"{what}: a dim of {shown(value)}:", n, 0) for n in value)
-    return (whole(what, value, 0),)
+        return tuple(whole(f"{what}: a dim of {shown(value)}:", n, least) for n in value)
+    return (whole(what, value, least),)
 
 
 def choice(what: str, value: Any, valid: Iterable[str]) -> None:

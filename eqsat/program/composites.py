@@ -105,6 +105,17 @@ def fmod(a: Term, b: Term) -> Term:
     return ops.mul(ops.sign(a), make("mod", ops.abs_(a), ops.abs_(b)))
 
 
+def floor_div(a: Term, b: Term) -> Term:
+    """The greatest integer up to a / b, of integers: one less than the quotient toward zero if that was rounded up.
+
+    (a - a % b) / b would be less, but its difference wraps around near the ends of the type.
+    """
+    a = ops.broadcast(a, common_shape(a, b))
+    rest = ops.mul(ops.sign(a), broadcasting("mod", a, b))  # negative if the signs differ and b does not divide a
+    up = ops.less(rest, ops.full_like(0, rest))
+    return ops.sub(div(a, b), ops.cast(up, a.dtype))
+
+
 def clip(x: Term, lo: float | Term | None = None, hi: float | Term | None = None) -> Term:
     """min(max(x, lo), hi); a bound may be a number, a term or None."""
     for op, bound in (("max", lo), ("min", hi)):

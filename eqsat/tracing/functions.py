@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
 
 from eqsat.base.arguments import guarded, shown, whole
+from eqsat.base.arguments import shape as _shape
 from eqsat.base.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
-from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, array, gathered, known, term_of, view
+from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, array, gathered, known, parts, term_of, view
 
 # Operands
 
@@ -63,6 +65,20 @@ def _of_arrays(values: Sequence[Value]) -> list[Term]:
 
 def _integral(term: Term) -> bool:
     return kind_of(term.dtype) == "int"
+
+
+def _axis(axis: Any) -> int:
+    """An axis as NumPy takes it. Raises TypeError for all but integers, and for True, which is an integer in Python."""
+    if isinstance(axis, bool):
+        raise TypeError(f"an axis is an integer, got {axis}")
+    return index(axis)
+
+
+def _axes(axis: Any) -> int | tuple[int, ...] | None:
+    """One axis, a tuple of them, or None for all. Raises TypeError for others, such as a list, as NumPy does."""
+    if axis is None:
+        return None
+    return tuple(map(_axis, axis)) if isinstance(axis, tuple) else _axis(axis)
 
 
 # Elementwise functions
@@ -189,19 +205,19 @@ def remainder(a: Value, b: Value) -> Tracer:
 def floor_divide(a: Value, b: Value) -> Tracer:
     """The greatest integer up to a / b, broadcast; integers divided by 0 are 0.
 
-    It is found from the remainder, as in NumPy, since a rounded quotient may reach the next integer: 1 // 0.1 is 9.
+    Of floats it is found from the remainder, as in NumPy, since a rounded quotient may reach the next integer:
+    1 // 0.1 is 9.
     """
     x, y = _promoted(a, b)
-    x, y = _divisible(x, y) if _integral(x) else (x, y)
-    rest = composites.broadcasting("mod", x, y)
-    whole_part = composites.div(composites.sub(x, rest), y)
     if _integral(x):
-        return Tracer(whole_part)
-    found, given = Tracer(ops.round_(whole_part)), known(y)
+        return Tracer(composites.floor_div(*_divisible(x, y)))
+    rest, quotient = composites.broadcasting("mod", x, y), Tracer(composites.div(x, y))
+    found, given = Tracer(ops.round_(composites.div(composites.sub(x, rest), y))), known(y)
+    found = where(equal(found, 0), quotient * 0, found)  # zero has the sign of the quotient
     if given is not None and given.all() and np.isfinite(given).all():
         return found
     beyond = equal(abs(Tracer(rest)), np.inf)  # an infinite divisor, of the other sign than the dividend
-    return where(equal(Tracer(y), 0), Tracer(composites.div(x, y)), where(beyond, -1, found))
+    return where(equal(Tracer(y), 0), quotient, where(beyond, -1, found))
 
 
 _POWERS: dict[float, Callable[[Term], Term]] = {
@@ -214,7 +230,10 @@ _POWERS: dict[float, Callable[[Term], Term]] = {
 
 
 def power(a: Value, b: Value) -> Tracer:
-    """a ** b, broadcast; for floats, the constant exponents 2, 0.5 and -1 become square, sqrt and reciprocal."""
+    """a ** b, broadcast; of floats, constant exponents of 2, 0.5, -1, -0.5 become square, sqrt, reciprocal, rsqrt.
+
+    Of -0 and -infinity, sqrt and rsqrt are not what a power is: see docs/numerics.md.
+    """
     x, y = _promoted(a, b)
     exponents = known(y)
     if _integral(x) and exponents is not None and (exponents < 0).any():
@@ -281,10 +300,10 @@ def where(condition: Value, x: Value, y: Value) -> Tracer:
 
 
 def clip(x: Value, min: Value = None, max: Value = None) -> Tracer:
-    """min(max(x, lo), hi)"""
-    out = Tracer(term_of(x))
-    out = out if min is None else maximum(out, min)
-    return out if max is None else minimum(out, max)
+    """min(max(x, lo), hi), in the common type of all three"""
+    dtype = _common_dtype([value for value in (x, min, max) if value is not None])
+    lo, hi = (bound if bound is None else _converted(bound, dtype) for bound in (min, max))
+    return Tracer(composites.clip(_converted(x, dtype), lo, hi))
 
 
 def _layer(compute: Callable[..., Term]) -> Callable[..., Tracer]:
@@ -339,73 +358,94 @@ def einsum(equation: str, *operands: Value) -> Tracer:
 # Reductions
 
 
-def _reduction(kind: str, x: Value, axis: Axis, keepdims: bool) -> Tracer:
-    return Tracer(ops.reduce(kind, term_of(x), axis, keepdims))
+def _reduced(compute: Callable[..., Term], x: Term, axis: Axis, keepdims: bool) -> Tracer:
+    """Raises TypeError if `keepdims` is no integer, as NumPy does: None, a text or NumPy's own True."""
+    return Tracer(compute(x, _axes(axis), bool(index(keepdims))))
 
 
-def _counted(x: Value) -> Tracer:
-    """The value in the type that NumPy sums and multiplies in: int64 for bool and int32.
+def _counted(x: Value, dtype: Any) -> Term:
+    """The value in the type that NumPy sums and multiplies in: `dtype` if one is given, int64 for bool and int32.
 
     Raises:
         DtypeError: for unsigned integers this is uint64, in which programs compute nothing.
     """
     term = term_of(x)
+    if dtype is not None:
+        return ops.cast(term, dtype_name(dtype))
     if term.dtype.startswith("uint"):
         raise DtypeError(f"NumPy adds and multiplies {term.dtype} in uint64, which programs only store: use astype")
-    return Tracer(term if term.dtype in FLOATS else ops.cast(term, "int64"))
+    return term if term.dtype in FLOATS else ops.cast(term, "int64")
 
 
-def sum(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("sum", _counted(x), axis, keepdims)
+def _averaged(x: Value, dtype: Any) -> Term:
+    """The value in the type that NumPy averages in: `dtype` if one is given. Raises DtypeError if it is no float."""
+    if dtype is None:
+        return _floating(x)
+    if dtype_name(dtype) not in FLOATS:
+        raise DtypeError(f"means and variances are of floats, got dtype {dtype_name(dtype)}: use astype on the result")
+    return ops.cast(term_of(x), dtype_name(dtype))
 
 
-def prod(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("prod", _counted(x), axis, keepdims)
+def sum(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return _reduced(ops.sum_, _counted(x, dtype), axis, keepdims)
+
+
+def prod(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return _reduced(ops.prod_, _counted(x, dtype), axis, keepdims)
 
 
 def max(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("max", x, axis, keepdims)
+    return _reduced(ops.amax, term_of(x), axis, keepdims)
 
 
 def min(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return _reduction("min", x, axis, keepdims)
+    return _reduced(ops.amin, term_of(x), axis, keepdims)
+
+
+def _place(find: Callable[..., Term], x: Value, axis: int | None, keepdims: bool) -> Tracer:
+    term = term_of(x)
+    if axis is not None:
+        return Tracer(find(term, _axis(axis), keepdims))
+    found = find(ops.reshape(term, [-1]), 0)
+    return Tracer(ops.reshape(found, [1] * term.ndim) if keepdims else found)
 
 
 def argmax(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
     """The index of the first maximum along `axis` (None: of the flattened value)."""
-    return _reduction("argmax", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
+    return _place(ops.argmax, x, axis, keepdims)
 
 
 def argmin(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
     """The index of the first minimum along `axis` (None: of the flattened value)."""
-    return _reduction("argmin", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
+    return _place(ops.argmin, x, axis, keepdims)
 
 
-def mean(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return Tracer(composites.mean(_floating(x), axis, keepdims))
+def mean(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return _reduced(composites.mean, _averaged(x, dtype), axis, keepdims)
 
 
-def var(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return Tracer(composites.var(_floating(x), axis, keepdims))
+def var(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return _reduced(composites.var, _averaged(x, dtype), axis, keepdims)
 
 
-def std(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return sqrt(var(x, axis, keepdims=keepdims))
+def std(x: Value, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tracer:
+    return sqrt(var(x, axis, dtype, keepdims=keepdims))
 
 
 def logsumexp(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
-    return Tracer(composites.logsumexp(_floating(x), axis, keepdims))
+    return _reduced(composites.logsumexp, _floating(x), axis, keepdims)
 
 
 # Views and data movement
 
 
 def reshape(x: Value, shape: int | Sequence[int]) -> Tracer:
-    return view(x, ops.reshape(term_of(x), (shape,) if isinstance(shape, int) else shape))
+    # Writable, as NumPy copies what is repeated.
+    return view(x, ops.reshape(term_of(x), _shape("reshape: shape", shape, -1)), writable=True)
 
 
 def transpose(x: Value, axes: Sequence[int] | None = None) -> Tracer:
-    return view(x, ops.transpose(term_of(x), axes))
+    return view(x, ops.transpose(term_of(x), axes if axes is None else [_axis(axis) for axis in axes]))
 
 
 def swapaxes(x: Value, axis1: int, axis2: int) -> Tracer:
@@ -424,11 +464,11 @@ def moveaxis(x: Value, source: int, destination: int) -> Tracer:
 
 
 def broadcast_to(x: Value, shape: Sequence[int]) -> Tracer:
-    return view(x, ops.broadcast(term_of(x), tuple(shape)))
+    return view(x, ops.broadcast(term_of(x), _shape("broadcast_to: shape", shape)), writable=False)
 
 
 def squeeze(x: Value, axis: Axis = None) -> Tracer:
-    return view(x, ops.squeeze(term_of(x), axis))
+    return view(x, ops.squeeze(term_of(x), _axes(axis)))
 
 
 def expand_dims(x: Value, axis: int | Sequence[int]) -> Tracer:
@@ -451,14 +491,14 @@ def _several(name: str, arrays: Sequence[Value]) -> list[Value]:
 
 
 def concatenate(arrays: Sequence[Value], axis: int = 0) -> Tracer:
-    return Tracer(ops.concat(_promoted(*_several("concatenate", arrays)), axis))
+    return Tracer(ops.concat(_of_arrays(_several("concatenate", arrays)), _axis(axis)))
 
 
 concat = concatenate
 
 
 def stack(arrays: Sequence[Value], axis: int = 0) -> Tracer:
-    return Tracer(ops.stack(_promoted(*_several("stack", arrays)), axis))
+    return Tracer(ops.stack(_of_arrays(_several("stack", arrays)), axis))
 
 
 def vstack(arrays: Sequence[Value]) -> Tracer:
@@ -476,14 +516,17 @@ def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     term = term_of(x)
     n = term.shape[ops.axis_of(axis, term.ndim)]
     if isinstance(indices_or_sections, int):
-        parts = whole("split: sections", indices_or_sections, 1)
-        if n % parts:
-            raise ShapeError(f"split takes sections that divide the axis, got {parts} for {n} in {term.shape}")
-        sizes = [n // parts] * parts
+        count = whole("split: sections", indices_or_sections, 1)
+        if n % count:
+            raise ShapeError(f"split takes sections that divide the axis, got {count} for {n} in {term.shape}")
+        sizes = [n // count] * count
     else:
         ends = [0, *indices_or_sections, n]
         sizes = [b - a for a, b in pairwise(ends)]
-    return [view(x, part) for part in ops.split(term, sizes, axis)]
+    cut = ops.split(term, sizes, axis)
+    if any(size < 0 for size in sizes):  # indices that go back, so that parts overlap
+        return [view(x, part) for part in cut]
+    return parts(x, cut)
 
 
 def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", constant_values: float = 0) -> Tracer:
@@ -500,11 +543,11 @@ def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", consta
 def take(x: Value, indices: Value, axis: int | None = None) -> Tracer:
     """The elements at these indices along `axis` (None: of the flattened value)."""
     source = reshape(x, -1).term if axis is None else term_of(x)
-    return Tracer(gathered(source, term_of(indices), axis or 0))
+    return Tracer(gathered(source, term_of(indices), 0 if axis is None else _axis(axis)))
 
 
 def full(shape: int | Sequence[int], fill_value: float, dtype: Any = "float32") -> Tracer:
-    return array(ops.full(fill_value, (shape,) if isinstance(shape, int) else tuple(shape), dtype_name(dtype)))
+    return array(ops.full(fill_value, _shape("full: shape", shape), dtype_name(dtype)))
 
 
 def full_like(x: Value, fill_value: float) -> Tracer:

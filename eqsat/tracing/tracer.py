@@ -20,7 +20,7 @@ import numpy as np
 
 from eqsat.base.arguments import shown
 from eqsat.base.numerics import INTS, dtype_name, np_dtype
-from eqsat.errors import DtypeError, InputError, ShapeError
+from eqsat.errors import DtypeError, InputError, NoAttributeError, ShapeError
 from eqsat.program import ops
 from eqsat.program.term import Shape, Term
 
@@ -56,9 +56,11 @@ def _in_place(name: str) -> Callable[[Any, Value], Any]:
     """The method of an augmented assignment, by NumPy's rules: the array keeps its shape and type."""
 
     def method(self: Tracer, other: Value) -> Any:
+        if not self._writable:
+            raise InputError(f"{name} in place: NumPy's broadcast_to gives arrays to read: use a copy, x.copy()")
         if self._sharing is None:
             return NotImplemented  # so Python binds the variable to another scalar
-        if sum(tracer() is not None for tracer in self._sharing) > 1:
+        if any(self._overlaps(tracer()) for tracer in self._sharing):
             raise InputError(
                 f"{name} in place: NumPy would also change the views that share elements with this value, which "
                 "tracing cannot follow: use a copy, x.copy(), or write x = x + y"
@@ -75,8 +77,10 @@ def _in_place(name: str) -> Callable[[Any, Value], Any]:
 
 
 def _reduction(name: str) -> Callable[..., Tracer]:
-    def method(self: Any, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call(name, self, axis, keepdims=keepdims)
+    """The method of a reduction, which takes what the function takes, in NumPy's order."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Tracer:
+        return _call(name, self, *args, **kwargs)
 
     method.__name__ = name
     return method
@@ -88,13 +92,22 @@ class Tracer:
     It has no values: using it as a condition raises InputError (write `eqsat.where`).
     """
 
-    __slots__ = ("__weakref__", "_sharing", "term")
+    __slots__ = ("__weakref__", "_parts", "_sharing", "_writable", "term")
 
     def __init__(self, term: Term) -> None:
         self.term = term
         self._sharing: list[ref[Tracer]] | None = [ref(self)] if term.ndim else None
         """The tracers that share elements: this one, its views, and the arrays of which it is a view. A scalar has
         None, as it cannot be changed. NumPy also has arrays without dims: `array` makes them."""
+        self._parts: dict[object, int] = {}
+        """Which part this is of what was cut, for each cut: `parts` of one cut share no elements."""
+        self._writable = True
+
+    def _overlaps(self, other: Tracer | None) -> bool:
+        """Whether another tracer of those that share elements, if it is still in use, may share some with this one."""
+        if other is None or other is self:
+            return False
+        return all(other._parts.get(cut, part) == part for cut, part in self._parts.items())
 
     @property
     def shape(self) -> Shape:
@@ -119,6 +132,9 @@ class Tracer:
     @property
     def mT(self) -> Tracer:
         return _call("swapaxes", self, -1, -2)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoAttributeError(f"a traced value has no attribute {name!r}: use eqsat's functions on it")
 
     def __repr__(self) -> str:
         return f"Tracer({self.term.spec} {self.term.op})"
@@ -189,7 +205,9 @@ class Tracer:
         term = _index(self.term, keys)
         element = not term.ndim and EllipsisType not in map(type, keys)
         basic = all(isinstance(k, int | np.integer | slice | EllipsisType | None) for k in keys)
-        return view(self, term) if basic and not element else Tracer(term)
+        if element or not basic:
+            return Tracer(term)
+        return array(term) if self._sharing is None else view(self, term)
 
     def astype(self, dtype: Any) -> Tracer:
         return self._new(ops.cast(self.term, dtype_name(dtype)))
@@ -205,7 +223,7 @@ class Tracer:
 
     def transpose(self, *axes: Any) -> Tracer:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return _call("transpose", self, None if isinstance(order, tuple) and not order else order)
+        return _call("transpose", self, order if axes else None)
 
     def swapaxes(self, axis1: int, axis2: int) -> Tracer:
         return _call("swapaxes", self, axis1, axis2)
@@ -242,12 +260,24 @@ def array(term: Term) -> Tracer:
     return made
 
 
-def view(x: Value, term: Term) -> Tracer:
-    """A tracer of a term that NumPy would compute as a view of x."""
+def view(x: Value, term: Term, writable: bool | None = None) -> Tracer:
+    """A tracer of a term that NumPy would compute as a view of x, which is writable if x is, unless this is given."""
     made = Tracer(term)
-    if isinstance(x, Tracer) and x._sharing is not None:
-        made._sharing = x._sharing
-        made._sharing.append(ref(made))
+    if isinstance(x, Tracer):
+        made._writable, made._parts = x._writable, x._parts
+        if x._sharing is not None:
+            made._sharing = x._sharing
+            made._sharing.append(ref(made))
+    if writable is not None:
+        made._writable = writable
+    return made
+
+
+def parts(x: Value, terms: Sequence[Term]) -> list[Tracer]:
+    """Views of x that share no elements with one another, so that each can be changed in place by itself."""
+    made, cut = [view(x, term) for term in terms], object()
+    for i, part in enumerate(made):
+        part._parts = {**part._parts, cut: i}
     return made
 
 

@@ -23,6 +23,7 @@ X = RNG.standard_normal((2, 3, 4))
 V = RNG.standard_normal((3,))
 N = RNG.integers(-9, 10, (3, 4))
 D = RNG.integers(1, 4, (4,))
+ENDS = np.array([-(2**31), 2**31 - 1, -7, 7], np.int32)
 
 
 def value(term: Term, precision: Any = "native") -> np.ndarray[Any, Any]:
@@ -37,6 +38,7 @@ C = ops.constant
     [
         (composites.fmod(C(N), C(D)), np.fmod(N, D)),
         (composites.fmod(C(X), C(X[0, 0])), np.fmod(X, X[0, 0])),
+        (composites.floor_div(C(ENDS), C(ENDS[:, None])), ENDS // ENDS[:, None]),
         (composites.clip(C(X), hi=0.5), np.minimum(X, 0.5)),
         (composites.clip(C(X), C(X[0]), 1), np.minimum(np.maximum(X, X[0]), 1)),
         (composites.clip(C(X), 1, 0), np.zeros_like(X)),  # the upper bound wins

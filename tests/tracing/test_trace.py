@@ -13,7 +13,7 @@ import pytest
 
 import eqsat
 from eqsat.base import numerics
-from eqsat.errors import DtypeError, InputError, ShapeError
+from eqsat.errors import DtypeError, InputError, NoAttributeError, ShapeError
 from eqsat.tracing import functions
 from eqsat.tracing.expression import parse
 from eqsat.tracing.trace import Spec
@@ -130,6 +130,10 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda s: s.std(-1) + np.std(s), (S,)),
     (lambda s: s.argmax(), (S,)),
     (lambda s: s.argmin(axis=1), (S,)),
+    (lambda s: s.argmin(keepdims=True) + np.argmax(s, keepdims=True), (S,)),
+    (lambda s: s.sum(0, np.float32) + s.prod(1, "f4") + np.sum(s, 2, int), (np.ones((3, 3, 3)),)),
+    (lambda k: k.mean(0, np.float32) + k.var(0, "f4") + np.std(k, 0, dtype="f4"), (np.ones((3, 4), np.int64),)),
+    (lambda x: x.mean(0, np.float64, keepdims=True), (X.astype(np.float32),)),
     (lambda k: k.sum(0), (K,)),
     (lambda k: k.mean(), (K,)),
     (lambda b: b.sum(), (B,)),
@@ -144,7 +148,7 @@ def test_a_traced_function_is_the_numpy_function(case: int) -> None:
         expected = function(*arrays)
     got = traced(function, *arrays)
     for e, g in zip(expected, got, strict=True) if isinstance(expected, list) else [(expected, got)]:
-        assert g.dtype == np.asarray(e).dtype
+        assert (g.dtype, g.shape) == (np.asarray(e).dtype, np.shape(e))
         np.testing.assert_allclose(g, e, rtol=1e-12, atol=1e-12)
 
 
@@ -297,11 +301,16 @@ def test_jit_says_what_it_takes(misuse: Callable[[], Any], message: str) -> None
     [
         (lambda x: 1 if x.sum() > 0 else 0, InputError, "neither true nor false"),
         (lambda x: np.asarray(x), InputError, "has no elements while it is traced"),
+        (lambda x: x.item(), NoAttributeError, "no attribute 'item': use eqsat's functions on it"),
+        (lambda x: x.real, AttributeError, "no attribute 'real'"),
         (lambda x: np.linalg.norm(x), InputError, "norm cannot be traced"),
         (lambda x: np.linalg.outer(x, x), InputError, "numpy.linalg.outer cannot be traced"),
         (lambda x: np.emath.sqrt(x), InputError, "sqrt cannot be traced"),
         (lambda x: +(x > 0), DtypeError, "positive takes numbers, got bool"),
-        (lambda x: np.sum(x, dtype=np.float64), TypeError, "dtype=<class 'numpy.float64'>): sum() got"),
+        (lambda x: np.sum(x, initial=1), TypeError, "initial=1): sum() got"),
+        (lambda x: x.mean(dtype=int), DtypeError, "of floats, got dtype int64: use astype on the result"),
+        (lambda x: x.max(0, True), TypeError, "max() takes from 1 to 2 positional arguments but 3 were given"),
+        (lambda x: x.sum(0, True), DtypeError, "unsupported element type True"),
         (lambda x: np.add.reduce(x), InputError, "numpy.add (reduce) cannot be traced"),
         (lambda x: x @ np.ones((3, 2)), ShapeError, "matmul takes (..., m, k) @ (..., k, n), got (3, 4) @ (3, 2)"),
         (lambda x: x + np.ones(3), ShapeError, "equal or 1, aligned right, got (3, 4) and (3,)"),
@@ -341,6 +350,12 @@ def test_what_cannot_be_traced_says_why(function: Callable[..., Any], error: typ
     assert message in str(caught.value)
 
 
+def test_what_a_traced_value_has_can_be_asked() -> None:
+    asked: list[bool] = []
+    eqsat.trace(lambda x: (asked.extend(hasattr(x, name) for name in ("shape", "item", "tolist")), x)[1], X)
+    assert asked == [True, False, False]
+
+
 # Augmented assignment
 
 
@@ -356,6 +371,13 @@ def scalars_are_replaced(x: Any) -> Any:
     mean = other = x.mean()
     mean *= 2
     return total + first + mean + other
+
+
+def changed_array_of_a_scalar(x: Any) -> Any:
+    total = x.sum()
+    array = other = total[...]
+    array += 1
+    return np.stack([total, other])
 
 
 def changed_values(x: Any, y: Any) -> Any:
@@ -380,10 +402,20 @@ def changed_bools(x: Any) -> Any:
 def changed_copies(x: Any) -> Any:
     rows = (x @ x.T).reshape(-1)  # what this is a view of is in use no more
     rows *= 2
+    rows = np.broadcast_to(x[0].copy(), (3, 4)).reshape(-1)  # a copy
+    rows *= 3
     copy, flat = x.T.copy(), x.flatten()
     copy += 1
     flat += 2
     return copy.sum() + flat.sum() + rows.sum() + x.sum()
+
+
+def changed_parts(x: Any) -> Any:
+    q, k, v = np.split(x @ np.ones((4, 6)), 3, axis=1)
+    q *= 2
+    rows = k.T
+    v -= 1
+    return q + rows.T * v
 
 
 IN_PLACE: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
@@ -391,11 +423,13 @@ IN_PLACE: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (changed_alias, (np.array(1.5),)),
     (lambda x: changed_alias(x[0, 0]), (X,)),
     (scalars_are_replaced, (X,)),
+    (changed_array_of_a_scalar, (X,)),
     (changed_values, (X, Y)),
     (changed_values, (X.astype(np.float32), Y)),
     (changed_values, (X.astype(np.float16), Y)),
     (changed_bools, (B,)),
     (changed_copies, (X,)),
+    (changed_parts, (X,)),
 ]
 
 
@@ -406,6 +440,29 @@ def test_augmented_assignment_is_numpys(case: int) -> None:
     assert got.dtype == expected.dtype
     tolerance = 8 * np.finfo(got.dtype).eps if got.dtype.kind == "f" else 0
     np.testing.assert_allclose(got, expected, tolerance, tolerance)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        lambda whole, part: whole,
+        lambda whole, part: part[0],
+        lambda whole, part: np.split(part, 2, axis=1)[0],
+        lambda whole, part: np.split(whole, 2, axis=1)[0],
+        lambda whole, part: np.split(whole, [2, 1])[2],
+    ],
+)
+def test_a_part_is_not_changed_in_place_while_another_may_overlap_it(seen: Callable[..., Any]) -> None:
+    def function(x: Any) -> Any:
+        whole = x + 1
+        part = np.split(whole, [2])[0]
+        other = seen(whole, part)
+        del whole
+        part *= 2
+        return other
+
+    with pytest.raises(InputError, match="would also change the views"):
+        eqsat.trace(function, X)
 
 
 def in_place(name: str, viewed: Callable[[Any], Any] = lambda x: x, other: Any = 1) -> Callable[[Any], Any]:
@@ -465,6 +522,19 @@ def test_what_numpy_refuses_in_place_is_refused(
     with pytest.raises(error) as caught:
         eqsat.trace(in_place(name, other=other), array)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T])
+def test_what_is_broadcast_is_not_changed_in_place(view: Callable[[Any], Any]) -> None:
+    def function(x: Any) -> Any:
+        rows = view(np.broadcast_to(x.copy(), (2, 3, 4)))
+        rows *= 2
+        return rows
+
+    with pytest.raises(ValueError, match="read-only"):
+        function(X)
+    with pytest.raises(InputError, match="NumPy's broadcast_to gives arrays to read"):
+        eqsat.trace(function, X)
 
 
 def test_an_array_is_not_changed_by_what_is_traced() -> None:

@@ -43,9 +43,7 @@ def _div_mode(self: Term, other: Term, rounding_mode: str | None) -> Term:
     """Integers, toward zero or down; torch rounds quotients of floats by a procedure of its own."""
     if self.dtype not in INTS or rounding_mode is None:
         raise Declined("a rounded quotient of floats, or an exact one of integers")
-    if rounding_mode == "floor":
-        self = composites.sub(self, broadcasting("mod", self, other))
-    return composites.div(self, other)
+    return (composites.floor_div if rounding_mode == "floor" else composites.div)(self, other)
 
 
 def _pow(self: Term, exponent: Term) -> Term:
