@@ -218,18 +218,19 @@ def _versions(node: NodeProto, opsets: Mapping[str, int]) -> dict[str, int]:
     """The versions of the domains that a node and its bodies use. Of the main one, the first from `OLDEST_OPSET` on
     with the definitions that are in force: models of several versions then have the same operator."""
     found = {"": min(opsets.get("", OLDEST_OPSET), OLDEST_OPSET)}
-    for inner in _with_bodies(node):
+    for inner in with_bodies(node):
         domain = domain_of(inner)
         version = opsets.get(domain, 1)
         found[domain] = version if domain else max(found[""], since_version(inner, version) or version)
     return found
 
 
-def _with_bodies(node: NodeProto) -> Iterator[NodeProto]:
+def with_bodies(node: NodeProto) -> Iterator[NodeProto]:
+    """The node, and the nodes of its bodies."""
     yield node
     for body in subgraphs(node):
         for inner in body.node:
-            yield from _with_bodies(inner)
+            yield from with_bodies(inner)
 
 
 # Names inside bodies
