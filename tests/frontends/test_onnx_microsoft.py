@@ -51,12 +51,15 @@ READ: list[tuple[str, list[Any], dict[str, Any], list[str]]] = [
     ("MultiHeadAttention", QKV, {"num_heads": 2}, ["y"]),
     ("MultiHeadAttention", [X, f(2, 5, 8), f(2, 5, 8), f(24)], {"num_heads": 4, "scale": 0.3}, ["y"]),
     ("MultiHeadAttention", QKV, {"num_heads": 4, "unidirectional": 1}, ["y"]),
+    ("MultiHeadAttention", [f(2, 1, 8), *QKV[1:]], {"num_heads": 2, "unidirectional": 1}, ["y"]),
     ("MultiHeadAttention", [*QKV, None, None, f(1, 2, 3, 3)], {"num_heads": 2}, ["y"]),
     ("Attention", [X, f(8, 24), f(24)], {"num_heads": 2}, ["y"]),
     ("Attention", [X, f(8, 24), f(24)], {"num_heads": 2, "unidirectional": 1}, ["y"]),
 ]
 CARRIED: list[tuple[str, list[Any], dict[str, Any], list[str]]] = [
     ("MultiHeadAttention", [*QKV, None, np.array([2, 3], np.int32)], {"num_heads": 2}, ["y"]),
+    ("MultiHeadAttention", [f(2, 2, 8), *QKV[1:]], {"num_heads": 2, "unidirectional": 1}, ["y"]),
+    ("MultiHeadAttention", [f(2, 4, 8), *QKV[1:]], {"num_heads": 2, "unidirectional": 1}, ["y"]),
     ("RotaryEmbedding", [f(1, 2, 3, 8), np.array([0]), *CACHES], {}, ["y"]),
     ("Inverse", [f(2, 3, 3)], {}, ["y"]),
 ]
