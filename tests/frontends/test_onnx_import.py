@@ -548,6 +548,19 @@ def test_operators_of_classical_models_tell_their_shapes() -> None:
     np.testing.assert_allclose(program.run({"x": x})["y"], np.maximum((x - [1, 2, 3]) * 2, 0))
 
 
+def test_labels_of_classical_models_are_read() -> None:
+    """onnx infers the element type of labels at computed places, but no shape."""
+    pytest.importorskip("onnxruntime")
+    nodes = [
+        node("ArgMax", ["x"], ["i"], axis=1, keepdims=0),
+        node("ArrayFeatureExtractor", ["labels", "i"], ["found"], domain="ai.onnx.ml"),
+        node("Reshape", ["found", "flat"], ["y"]),
+    ]
+    constants = {"labels": np.array([3, 7, 9]), "flat": np.array([-1])}
+    source = model(nodes, {"x": (2, 3)}, [value("y", (2,), INT64)], constants, ai_onnx_ml=1)
+    assert from_onnx(source).run({"x": f32(0, 2, 1, 5, 0, 1).reshape(2, 3)})["y"].tolist() == [7, 3]
+
+
 def test_a_file_is_parsed_once_for_all_that_look_at_it_and_again_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

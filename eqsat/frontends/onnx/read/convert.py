@@ -38,7 +38,17 @@ from eqsat.frontends.onnx.operators.resample import RESAMPLING
 from eqsat.frontends.onnx.operators.signal import SIGNAL
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
 from eqsat.frontends.onnx.read.graph import describe, in_order, live, readers
-from eqsat.frontends.onnx.read.opaque import inferred, one_node, reads, same_form, title, with_bodies, without_zeros
+from eqsat.frontends.onnx.read.opaque import (
+    OneNode,
+    inferred,
+    one_node,
+    reads,
+    same_form,
+    seen,
+    title,
+    with_bodies,
+    without_zeros,
+)
 from eqsat.frontends.onnx.read.recurrent import RECURRENT
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
@@ -266,8 +276,7 @@ class Converter:
         terms = [name for name in reads(node) if isinstance(env[name], Term)]
         same = {name: first.setdefault(env[name], name) for name in terms}
         spec, taken = one_node(node, opsets, self._types(node, env), parameters, same)
-        types = inferred(spec)
-        outputs = [self._output_type(name, types.get(f"y{i}"), node) for i, name in enumerate(node.output) if name]
+        outputs = self._output_types(node, spec)
         args = [env[name] for name in taken]
         return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
 
@@ -296,16 +305,25 @@ class Converter:
         """The opsets at which a node can be written back: the model's, but at least OLDEST_OPSET."""
         return {**self.opsets, "": max(self.opsets.get("", OLDEST_OPSET), OLDEST_OPSET)}
 
-    def _output_type(self, name: str, type_: Declared | None, node: NodeProto) -> tuple[tuple[int, ...], str]:
-        """The static type of an opaque output: inferred by ONNX, or else declared in the file."""
-        if type_ is None or type_.static is None:
-            type_ = self.declared(name) or type_
-        if type_ is None or type_.static is None:
-            raise InputError(
-                f"{title(node)} is carried as it is, but the shape of its output '{name}' cannot be inferred; "
-                "declare it in value_info, or make the inputs that decide it constant"
-            )
-        return type_.static, require_dtype(type_.code, f"its output '{name}'")
+    def _output_types(self, node: NodeProto, spec: OneNode) -> list[tuple[tuple[int, ...], str]]:
+        """The static types of opaque outputs: inferred by ONNX, declared in the file, or else seen in a run."""
+        found: list[tuple[tuple[int, ...], str]] = []
+        types = inferred(spec)
+        for i, name in enumerate(node.output):
+            if not name:
+                continue
+            type_ = types.get(f"y{i}")
+            if type_ is None or type_.static is None:
+                type_ = self.declared(name) or type_
+            if type_ is None or type_.static is None:
+                type_ = seen(spec).get(f"y{i}")
+            if type_ is None or type_.static is None:
+                raise InputError(
+                    f"{title(node)} is carried as it is, but the shape of its output '{name}' cannot be inferred; "
+                    "declare it in value_info, or make the inputs that decide it constant"
+                )
+            found.append((type_.static, require_dtype(type_.code, f"its output '{name}'")))
+        return found
 
     # Values
 

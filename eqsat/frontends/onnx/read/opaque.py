@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eqsat.base.numerics import Array
+from eqsat.base.numerics import Array, is_float, np_dtype
 from eqsat.errors import InputError, refusing
 from eqsat.frontends.onnx.file.load import (
     CODE_OF_DTYPE,
@@ -174,44 +174,71 @@ def without_zeros(node: NodeProto, is_zero: Callable[[str], bool]) -> NodeProto:
 
 def inferred(spec: OneNode) -> dict[str, Declared]:
     """The types of the named outputs, by ONNX's shape inference; unknown types are missing. For vendors' operators,
-    onnxruntime's inference is used, if it is installed."""
+    onnxruntime's inference is used too, if it is installed."""
     from onnx import shape_inference
 
     try:
         model = shape_inference.infer_shapes(spec.proto(), data_prop=True)
     except (shape_inference.InferenceError, RuntimeError) as error:
         raise InputError(f"onnx finds no shape for it: {_line(error)}") from None
-    found = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
-    if not found and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
-        found = _told_by_runtime(spec.proto())
-    return {type_.name: type_ for type_ in found if type_ is not None}
+    types = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
+    found = {type_.name: type_ for type_ in types if type_ is not None}
+    static = [each for each in found.values() if each.static is not None]
+    if len(static) < len(model.graph.output) and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
+        found.update(_told_by_runtime(spec.proto()))
+        found.update((each.name, each) for each in static)
+    return found
+
+
+_CODES = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
+
+
+def _told_by_runtime(model: ModelProto) -> dict[str, Declared]:
+    """The types of a vendor's outputs by onnxruntime, which tells an unknown shape as it tells the shape ()."""
+    try:
+        outputs = _runtime_session(model).get_outputs()
+    except InputError:
+        return {}
+    known = [out for out in outputs if out.type in _CODES]
+    return {out.name: Declared(out.name, _CODES[out.type], tuple(out.shape) or None) for out in known}
 
 
 _CLASSICAL = "ai.onnx.ml"
 """Operators of this domain have no inference, but the sizes of their results never depend on values."""
 
-_CODES = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
 
-
-def _told_by_runtime(model: ModelProto) -> list[Declared]:
-    """The types of a vendor's outputs by onnxruntime, whose shape () may also stand for an unknown one."""
+def seen(spec: OneNode) -> dict[str, Declared]:
+    """The types of a vendor's outputs as onnxruntime makes them of inputs of these types; empty if values may decide
+    them, or if it is not installed."""
+    model = spec.proto()
+    types = [declared(value) for value in model.graph.input]
+    inputs = [(each.name, each.static, DTYPE_OF_CODE[each.code]) for each in types if each and each.static is not None]
+    domain = domain_of(model.graph.node[0])
+    small = len(inputs) == len(types) and all(prod(shape) <= FOLDED for _, shape, _ in inputs)
+    if not domain or not small or not find_spec("onnxruntime"):
+        return {}
+    if domain == _CLASSICAL:
+        steps = [0]
+    elif all(is_float(dtype) for _, _, dtype in inputs):
+        steps = [0, 1]  # all equal, and all different; integers may be places or sizes, which such numbers are not
+    else:
+        return {}
     try:
         session = _runtime_session(model)
+        made = [
+            _made(session, {n: (np.arange(prod(s)) * step).reshape(s).astype(np_dtype(d)) for n, s, d in inputs})
+            for step in steps
+        ]
     except InputError:
-        return []
-    known = [o for o in session.get_outputs() if o.type in _CODES]
-    found = [Declared(o.name, _CODES[o.type], tuple(o.shape)) for o in known]
-    inputs = [declared(value) for value in model.graph.input]
-    static = [each.static for each in inputs if each is not None]
-    classical = domain_of(model.graph.node[0]) == _CLASSICAL
-    if not classical or len(static) < len(inputs) or any(shape is None or prod(shape) > FOLDED for shape in static):
-        return found
-    zeros = {
-        i.name: np.zeros(i.static, DTYPE_OF_CODE[i.code]) for i in inputs if i is not None and i.static is not None
-    }
-    with refusing(lambda: f"operator {title(model.graph.node[0])}"):
-        made = session.run([o.name for o in known], zeros)
-    return [replace(each, shape=np.shape(out)) for each, out in zip(found, made, strict=True)]
+        return {}
+    return made[0] if made[0] == made[-1] else {}
+
+
+def _made(session: Any, given: Mapping[str, Array]) -> dict[str, Declared]:
+    known = [out for out in session.get_outputs() if out.type in _CODES]
+    with refusing(lambda: "onnxruntime"):
+        arrays = session.run([out.name for out in known], given)
+    return {o.name: Declared(o.name, _CODES[o.type], np.shape(a)) for o, a in zip(known, arrays, strict=True)}
 
 
 def _versions(node: NodeProto, opsets: Mapping[str, int]) -> dict[str, int]:
