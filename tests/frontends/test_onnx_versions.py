@@ -117,6 +117,26 @@ CARRIED: list[Row] = [
         2,
     ),  # not unrolled
 ]
+BOXES = np.sort(R.random((3, 2, 2)), 1).reshape(3, 4).astype(np.float32) * 5
+PLACES = R.uniform(-1, 1, (1, 3, 2, 2)).astype(np.float32)
+ONNXRUNTIMES: list[Row] = [  # onnx's reference is wrong, or fails
+    ("RoiAlign", 11, [IMAGE, BOXES, np.zeros(3, np.int64)], (), {"output_width": 3, "sampling_ratio": 2}, 1),
+    ("MaxPool", 13, [IMAGE], (), {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}, 2),
+    ("MaxPool", 13, [f(1, 1, 9, 9)], (), {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER", "strides": [2, 2]}, 2),
+    ("MaxPool", 13, [(30 * IMAGE).astype(np.int8)], (), {"kernel_shape": [3, 3], "pads": [1] * 4}, 1),
+    ("GridSample", 16, [IMAGE, PLACES], (), {"mode": "bicubic"}, 1),
+    ("Softsign", 13, [f()], (), {}, 1),
+    ("Softsign", 13, [f().astype(np.float16)], (), {}, 1),
+    (
+        "Resize",
+        18,
+        [IMAGE, None, None, np.array([4, 4])],
+        (3,),
+        {"mode": "linear", "axes": [-2, -1], "antialias": 1},
+        1,
+    ),
+    ("CumSum", 14, [X, np.array([0])], (), {}, 1),
+]
 
 
 def judged(
@@ -187,6 +207,6 @@ def test_no_product_with_zeros_between_elements() -> None:
     assert Program((image, w), {"y": spread}).stats()["matmul_flops"] < 1.2 * 2 * 32 * 32 * 8 * 8 * 4
 
 
-@pytest.mark.parametrize("row", CARRIED, ids=named)
+@pytest.mark.parametrize("row", [*CARRIED, *ONNXRUNTIMES], ids=named)
 def test_these_are_carried(row: Row) -> None:
     assert judged(*row) == [row[0]]

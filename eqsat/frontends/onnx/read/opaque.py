@@ -2,7 +2,7 @@
 
 Such a node becomes a separate model in a canonical form: one node, inputs x0, x1, ..., outputs y0, y1, ..., and its
 parameters as initializers. That model identifies the opaque term. ONNX's shape inference gives its output shapes,
-ONNX's reference evaluator runs it, and it holds everything needed to write the node back unchanged.
+ONNX's reference evaluator or onnxruntime runs it, and it holds everything needed to write the node back unchanged.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from eqsat.frontends.onnx.file.load import (
     OLDEST_OPSET,
     TENSOR_TYPE,
     domain_of,
+    imported,
     make_tensor,
     schema_of,
     subgraphs,
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 
 _KEPT_EVALUATORS = 64  # prepared evaluators; each holds the parameters of one node
 
-_INCOMPLETE = frozenset({"GRU", "LSTM", "RNN"})
-"""Operators whose reference (onnx 1.23) ignores attributes or inputs: directions, activations, sequence lengths."""
-
+_WRONG: Mapping[str, float] = {"GRU": inf, "LSTM": inf, "MaxPool": inf, "RNN": inf, "RoiAlign": 16}
+"""Operators whose reference (onnx 1.23) computes something else, to the version that it is right from: it ignores
+attributes or inputs of recurrent layers, places windows and their maxima otherwise, and reads boxes by later rules."""
 
 _ZERO_IF_MISSING: Mapping[str, Sequence[int]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 """Inputs that ONNX takes to be zero where they are missing: the first states of recurrent layers."""
@@ -310,21 +311,72 @@ def reads(node: NodeProto) -> list[str]:
 # Evaluation
 
 
+Evaluator = Callable[[Sequence[Array]], list[Array]]
+
+
+class _Failed(InputError):
+    """An evaluator does not take the values, and another one may."""
+
+
 @lru_cache(maxsize=_KEPT_EVALUATORS)
-def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
+def _evaluator(model: bytes) -> Evaluator:
+    """onnx's reference; onnxruntime, if it is installed, where there is none or it fails. Operators with bodies have
+    the reference alone, which counts the work of loops."""
+    spec = OneNode(model)
+    reference = _reference(spec.proto())
+    if reference is None:
+        return _runtime(spec.proto())
+    alone = any(True for _ in subgraphs(spec.proto().graph.node[0])) or not find_spec("onnxruntime")
+    return reference if alone else _either(reference, spec)
+
+
+def _reference(proto: ModelProto) -> Evaluator | None:
+    """onnx's reference; None where there is none, or a wrong one and onnxruntime instead."""
     from onnx.reference import ReferenceEvaluator
 
-    proto = OneNode(model).proto()
+    node = proto.graph.node[0]
+    opsets = imported(proto.opset_import)
+    version = since_version(node, opsets.get(domain_of(node), 1)) or 1
+    if version < _WRONG.get(title(node), 0) and find_spec("onnxruntime"):
+        return None
+    _state_conditions(proto.graph)
+    with suppress(Exception):  # an operator without a reference, or one that is malformed, raises anything
+        return _running(ReferenceEvaluator(proto, new_ops=bounded_operators()), proto, "its reference")
+    return None
+
+
+def _runtime(proto: ModelProto) -> Evaluator:
+    with refusing(lambda: f"operator {title(proto.graph.node[0])}"):
+        return _running(_runtime_session(proto), proto, "onnxruntime")
+
+
+def _either(reference: Evaluator, spec: OneNode) -> Evaluator:
+    """The reference, or onnxruntime where that fails or makes another shape than ONNX infers."""
+    types: Mapping[str, Declared] = {}
+    with suppress(InputError):
+        types = inferred(spec)
+    wanted = [types.get(value.name) for value in spec.proto().graph.output]
+    runtime = cache(lambda: _runtime(spec.proto()))
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        try:
+            outputs = reference(arrays)
+        except _Failed:
+            with suppress(InputError):
+                return runtime()(arrays)
+            raise
+        known = [(type_.static, out.shape) for type_, out in zip(wanted, outputs, strict=True) if type_]
+        if any(static not in (None, shape) for static, shape in known):
+            with suppress(InputError):
+                return runtime()(arrays)
+        return outputs
+
+    return run
+
+
+def _running(session: Any, proto: ModelProto, what: str) -> Evaluator:
     name = title(proto.graph.node[0])
     inputs = [value.name for value in proto.graph.input]
-    _state_conditions(proto.graph)
-    session: Any = None
-    if proto.graph.node[0].op_type not in _INCOMPLETE or not find_spec("onnxruntime"):
-        with suppress(Exception):  # an operator without a reference, or one that is malformed, raises anything
-            session = ReferenceEvaluator(proto, new_ops=bounded_operators())
-    if session is None:
-        with refusing(lambda: f"operator {name}"):
-            session = _runtime_session(proto)
 
     def run(arrays: Sequence[Array]) -> list[Array]:
         try:
@@ -332,8 +384,8 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
                 outputs = session.run(None, dict(zip(inputs, arrays, strict=True)))
         except InputError as error:
             raise InputError(f"operator {name}: {error}") from None
-        except Exception as error:  # what the reference raises on values that it does not take has no common class
-            raise InputError(f"operator {name} failed in its reference: {_line(error)}") from error
+        except Exception as error:  # what they raise on values that they do not take has no common class
+            raise _Failed(f"operator {name} failed in {what}: {_line(error)}") from error
         if not all(isinstance(out, np.ndarray | np.generic) for out in outputs):
             raise InputError(f"operator {name} gives a sequence or an optional; only tensors are supported")
         return [np.asarray(out) for out in outputs]
