@@ -35,6 +35,11 @@ Row = tuple[str, int, list[Any], tuple[int, ...], dict[str, Any], int]
 READ: list[Row] = [
     *((op, opset, [X], (), {"axis": 1}, 1) for op in ("Softmax", "LogSoftmax", "Hardmax") for opset in (7, 11, 13)),
     ("Softmax", 11, [X], (), {"axis": -1}, 1),
+    *(
+        (op, opset, [f(2, 0, 3)], (), {"axis": 1}, 1)
+        for op in ("Softmax", "LogSoftmax", "Hardmax")
+        for opset in (7, 13)
+    ),
     ("Clip", 7, [X], (), {"min": -0.3, "max": 0.4}, 1),
     ("Clip", 10, [X], (), {}, 1),
     ("Pad", 10, [f(3, 4)], (), {"pads": [1, 0, 2, 1], "value": 0.5}, 1),

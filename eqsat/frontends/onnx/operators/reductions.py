@@ -78,10 +78,12 @@ def _along(build: Callable[[Term, int], Term]) -> Converter:
 
     def convert(node: Node) -> Term:
         x = node.input(0)
+        axis = node.attr("axis", -1 if node.version >= 13 else 1)
+        axis = x.ndim if axis == x.ndim and node.version < 13 else ops.axis_of(axis, x.ndim)
+        if not x.size:
+            return x
         if node.version >= 13:
-            return build(x, ops.axis_of(node.attr("axis", -1), x.ndim))
-        axis = node.attr("axis", 1)
-        axis = x.ndim if axis == x.ndim else ops.axis_of(axis, x.ndim)
+            return build(x, axis)
         rows = ops.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
         return ops.reshape(build(rows, 1), x.shape)
 
