@@ -334,6 +334,15 @@ def test_an_unknown_operator_is_carried_listed_run_and_written_back() -> None:
     assert list(written.attribute) == list(nodes[1].attribute)
 
 
+def test_erf_of_integers_is_carried() -> None:
+    source = model(
+        [node("Cast", ["x"], ["i"], to=INT64), node("Erf", ["i"], ["y"])], {"x": (3,)}, [value("y", (3,), INT64)]
+    )
+    program = from_onnx(source)
+    assert program.opaque() == ["Erf"]
+    assert program.run({"x": f32(-9, 0, 9)})["y"].tolist() == [-1, 0, 1]
+
+
 def test_equal_opaque_nodes_are_one_term() -> None:
     nodes = [node("ScatterElements", ["x", "where", "what"], [name], name=name, **ADDING) for name in "ab"]
     outputs = from_onnx(model(nodes, {"x": (4, 2)}, ["a", "b"], ADDED)).outputs

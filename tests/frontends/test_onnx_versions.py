@@ -141,6 +141,10 @@ ONNXRUNTIMES: list[Row] = [  # onnx's reference is wrong, or fails
         1,
     ),
     ("CumSum", 14, [X, np.array([0])], (), {}, 1),
+    *(
+        (op, 13, [LONG.astype(np.int32)], (), {"axes": [1]}, 1)
+        for op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+    ),
 ]
 
 

@@ -8,7 +8,7 @@ from math import inf
 
 from eqsat.base.numerics import INTS, is_float
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_operands, row
+from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_floats, of_operands, row
 from eqsat.program import composites, ops
 from eqsat.program.composites import broadcasting
 from eqsat.program.term import Term
@@ -138,6 +138,7 @@ ELEMENTWISE: dict[str, Row] = {
     "Clip": row(_clip, 6, 11, 12, 13),
     "Dropout": row(_dropout, 7, 10, 12, 13, 22),
     "Elu": row(_composite(composites.elu, alpha=1.0), 6, 22),
+    "Erf": row(of_floats(_same("erf")), *SAME["erf"][1:], unless="integers"),
     "Gelu": row(lambda node: composites.gelu(node.input(0), node.attr("approximate", "none")), 20),
     "HardSigmoid": row(_composite(composites.hard_sigmoid, alpha=0.2, beta=0.5), 6, 22),
     "IsInf": row(_is_inf, 10, 20),

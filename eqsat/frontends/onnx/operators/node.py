@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.base.graphs import operands_first
-from eqsat.base.numerics import Array
+from eqsat.base.numerics import Array, is_float
 from eqsat.errors import InputError
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
@@ -146,3 +146,14 @@ def row(convert: Converter, *since: int, unless: str = "") -> Row:
 def of_operands(build: Callable[..., Term]) -> Converter:
     """A function of the operands alone, all of which must be there."""
     return lambda node: build(*node.all_inputs())
+
+
+def of_floats(convert: Converter) -> Converter:
+    """Declines operands of integers, for which ONNX rounds a result of real numbers."""
+
+    def checked(node: Node) -> Result:
+        if not is_float(node.input(0).dtype):
+            raise Declined("integers")
+        return convert(node)
+
+    return checked

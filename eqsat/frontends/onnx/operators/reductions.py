@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf, prod
 
 from eqsat.base.numerics import identity_of
-from eqsat.frontends.onnx.operators.node import Converter, Node, Row, row
+from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_floats, row
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
@@ -45,6 +45,10 @@ def _extreme(kind: str) -> Reduction:
 
 def _kept(x: Term, axes: tuple[int, ...], keepdims: bool) -> Shape:
     return tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes)
+
+
+def _log_sum(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
+    return ops.log(ops.sum_(x, axes, keepdims))
 
 
 def _log_sum_exp(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
@@ -113,9 +117,9 @@ REDUCTIONS: dict[str, Row] = {
     "LogSoftmax": row(_along(composites.log_softmax), 1, 11, 13),
     "LpNormalization": row(_lp_normalization, 1, 22, unless="p is neither 1 nor 2"),
     "ReduceL1": row(_reduction(_l1, 18), 1, 11, 13, 18),
-    "ReduceL2": row(_reduction(composites.norm2, 18), 1, 11, 13, 18),
-    "ReduceLogSum": row(_reduction(lambda x, *how: ops.log(ops.sum_(x, *how)), 18), 1, 11, 13, 18, 28),
-    "ReduceLogSumExp": row(_reduction(_log_sum_exp, 18), 1, 11, 13, 18, 28),
+    "ReduceL2": row(of_floats(_reduction(composites.norm2, 18)), 1, 11, 13, 18, unless="integers"),
+    "ReduceLogSum": row(of_floats(_reduction(_log_sum, 18)), 1, 11, 13, 18, 28, unless="integers"),
+    "ReduceLogSumExp": row(of_floats(_reduction(_log_sum_exp, 18)), 1, 11, 13, 18, 28, unless="integers"),
     "ReduceMax": row(_reduction(_extreme("max"), 18), 1, 11, 12, 13, 18, 20),
     "ReduceMean": row(_reduction(composites.mean, 18), 1, 11, 13, 18),
     "ReduceMin": row(_reduction(_extreme("min"), 18), 1, 11, 12, 13, 18, 20),
