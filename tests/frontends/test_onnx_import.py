@@ -316,6 +316,27 @@ def test_activations_with_any_parameter_are_those_of_onnxruntime(op: str, alpha:
         np.testing.assert_allclose(from_onnx(given).run({"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
 
 
+WITH_DEFAULTS = {
+    "Gemm": 2, "HardSigmoid": 1, "InstanceNormalization": 3, "LayerNormalization": 2, "LeakyRelu": 1, "Selu": 1
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", WITH_DEFAULTS)
+def test_a_default_left_out_is_the_default_given(op: str) -> None:
+    """In float64 too: ONNX states both in float32."""
+    names = ["x", "v", "w"][: WITH_DEFAULTS[op]]
+    shape = [2, 2] if op == "Gemm" else [2]
+    types = [value(name, [2, 2, 3] if name == "x" and op == "InstanceNormalization" else shape, 11) for name in names]
+    rows = onnx.defs.get_schema(op, 17).attributes.values()
+    defaults = {row.name: row.default_value.f for row in rows if row.default_value.type == onnx.AttributeProto.FLOAT}
+    assert defaults
+    models = []
+    for given in ({}, defaults):
+        graph = helper.make_graph([node(op, names, ["y"], **given)], "g", types, [value("y", None, 11)])
+        models.append(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert from_onnx(models[0]).outputs["y"] is from_onnx(models[1]).outputs["y"]
+
+
 def test_an_infinite_parameter_of_selu_is_no_nan() -> None:
     x = f32(-1, -0.5, 2)
     for alpha in (np.inf, 0.5):

@@ -103,6 +103,7 @@ READ: list[Row] = [
     ("LSTM", 14, [f(2, 1, 3), f(2, 8, 3), f(2, 8, 2)], (), {"hidden_size": 2, "direction": "bidirectional"}, 3),
     ("GRU", 14, [f(4, 2, 3), f(1, 6, 3), f(1, 6, 2), f(1, 12)], (), {"hidden_size": 2, "linear_before_reset": 1}, 2),
     ("GRU", 7, [f(4, 2, 3), f(1, 6, 3), f(1, 6, 2)], (), {"hidden_size": 2, "direction": "reverse"}, 2),
+    ("RNN", 14, [f(4, 1, 3), W[:, :2], V[:, :2]], (), {"hidden_size": 2, "activations": ["HardSigmoid"]}, 2),
     ("RNN", 14, [f(4, 1, 3), W[:, :2], V[:, :2]], (), {"hidden_size": 2, "activations": ["Relu"]}, 2),
 ]
 CARRIED: list[Row] = [

@@ -56,8 +56,8 @@ ACTIVATIONS: dict[str, Callable[..., Term]] = {
 }
 """Functions that layers apply by name."""
 
-PARAMETERS = {"Elu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
-"""What some of them take besides their operand, in this order."""
+PARAMETERS = {"Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "LeakyRelu": {"alpha": 0.01}}
+"""What some of them take besides their operand, in this order, with defaults."""
 
 
 def _same(name: str) -> Converter:
@@ -137,13 +137,13 @@ ELEMENTWISE: dict[str, Row] = {
     "Celu": row(_composite(composites.celu, alpha=1.0), 12, 28),
     "Clip": row(_clip, 6, 11, 12, 13),
     "Dropout": row(_dropout, 7, 10, 12, 13, 22),
-    "Elu": row(_composite(composites.elu, alpha=1.0), 6, 22),
+    "Elu": row(_composite(composites.elu, **PARAMETERS["Elu"]), 6, 22),
     "Erf": row(of_floats(_same("erf")), *SAME["erf"][1:], unless="integers"),
     "Gelu": row(lambda node: composites.gelu(node.input(0), node.attr("approximate", "none")), 20),
-    "HardSigmoid": row(_composite(composites.hard_sigmoid, alpha=0.2, beta=0.5), 6, 22),
+    "HardSigmoid": row(_composite(composites.hard_sigmoid, **PARAMETERS["HardSigmoid"]), 6, 22),
     "IsInf": row(_is_inf, 10, 20),
     "IsNaN": row(of_operands(lambda x: composites.not_equal(x, x)), 9, 13, 20),
-    "LeakyRelu": row(_composite(composites.leaky_relu, alpha=0.01), 6, 16),
+    "LeakyRelu": row(_composite(composites.leaky_relu, **PARAMETERS["LeakyRelu"]), 6, 16),
     "Max": row(_folded("max"), 6, 8, 12, 13),
     "Mean": row(of_operands(_mean), 6, 8, 13),
     "Min": row(_folded("min"), 6, 8, 12, 13),
