@@ -35,6 +35,8 @@ Row = tuple[str, int, list[Any], tuple[int, ...], dict[str, Any], int]
 READ: list[Row] = [
     *((op, opset, [X], (), {"axis": 1}, 1) for op in ("Softmax", "LogSoftmax", "Hardmax") for opset in (7, 11, 13)),
     ("Softmax", 11, [X], (), {"axis": -1}, 1),
+    ("Dropout", 13, [X, np.float32(0.5), np.array(False)], (2,), {}, 1),
+    ("Dropout", 13, [X, np.float32(0), np.array(True)], (1,), {}, 1),
     *(
         (op, opset, [f(2, 0, 3)], (), {"axis": 1}, 1)
         for op in ("Softmax", "LogSoftmax", "Hardmax")

@@ -9,6 +9,7 @@ from math import inf
 from eqsat.base.numerics import INTS, is_float
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_floats, of_operands, row
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.composites import broadcasting
 from eqsat.program.term import Term
@@ -118,13 +119,18 @@ def _prelu(x: Term, slope: Term) -> Term:
 
 
 def _dropout(node: Node) -> list[Term]:
-    """At inference the input itself; the mask keeps everything."""
+    """At inference the input itself; the mask keeps everything. Ratio and training mode are inputs since opset 12."""
     x = node.input(0)
-    training = node.scalar(2, False) if node.version >= 12 else False
-    ratio = node.scalar(1, 0.5) if node.version >= 12 else 0.0
-    if training and ratio != 0:
-        raise InputError("training mode drops elements at random; export the model for inference")
+    if node.version >= 12 and not _known_zero(node, 2, False) and not _known_zero(node, 1, 0.5):
+        raise InputError("training mode drops elements at random; export the model for inference, its mode constant")
     return [x, ops.full(True, x.shape, "bool")]
+
+
+def _known_zero(node: Node, index: int, default: float) -> bool:
+    try:
+        return node.scalar(index, default) == 0
+    except Declined:
+        return False
 
 
 def _random(node: Node) -> Term:
