@@ -13,6 +13,7 @@ from onnx import AttributeProto, helper
 from eqsat import from_onnx
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.checks import MOST_CALLS
+from eqsat.frontends.onnx.read.inline import inlined
 from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.program import ops
 from support.onnx_models import tensor, value
@@ -124,9 +125,26 @@ def test_names_inside_functions_are_apart_from_names_around_them() -> None:
     assert from_onnx(calling(calls, [twice])).outputs["y"] is ops.elementwise("neg", outer)
 
 
+def test_nodes_of_two_calls_have_two_names() -> None:
+    body = node("Softmax", ["a"], ["o"])
+    body.name = "n"
+    calls = [node("F", ["x"], ["t"], "own"), node("F", ["t"], ["y"], "own")]
+    made = inlined(calling(calls, []).graph, {("own", "F", ""): function("F", [body])})
+    first, second = (each.name for each in made.node)
+    assert first != second
+
+
 def test_names_around_a_function_are_unknown_in_it() -> None:
     with pytest.raises(InputError, match="which nothing defines"):
         from_onnx(calling([node("F", ["x"], ["y"], "own")], [function("F", [node("Add", ["a", "x"], ["o"])])]))
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+def test_a_result_that_a_function_does_not_make_is_refused(opset: int) -> None:
+    body = node("ReduceMax", ["a"], ["o"], axes=[0])  # the axes are an input since opset 18
+    calls = [node("F", ["x"], ["", "h"], "own"), node("Neg", ["h"], ["y"])]
+    with pytest.raises(InputError, match=r"'h', which nothing defines|makes no value for output 'h'"):
+        from_onnx(calling(calls, [function("F", [body])], opset=opset))
 
 
 @pytest.mark.parametrize("opset", [17, 18])

@@ -101,9 +101,13 @@ def _type_name(number: int) -> str:
 def check_functions(model: ModelProto, label: str) -> None:
     """Raises InputError if local functions call themselves, if calls are nested deeper than MOST_CALLS, or if the model
     expands to more than MOST_NODES nodes."""
+    from onnx import GraphProto
+
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     if len(functions) < len(model.functions):
         raise InputError(f"{label}: two local functions have one name; rename one")
+    for function in model.functions:
+        check_texts(GraphProto(node=function.node), label)
     counts: dict[tuple[str, str, str], int] = {}
     depths: dict[tuple[str, str, str], int] = {}
     waiting = list(functions)

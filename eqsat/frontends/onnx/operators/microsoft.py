@@ -169,7 +169,9 @@ MICROSOFT: dict[str, Row] = {
     "FusedMatMul": row(_fused_matmul, 1, unless="batch dims inside"),
     "Gelu": row(of_operands(composites.gelu), 1),
     "LayerNormalization": row(layer_normalization, 1),
-    "MultiHeadAttention": row(_multi_head_attention, 1, unless="masks, past keys, packed operands, oblong causal"),
+    "MultiHeadAttention": row(
+        _multi_head_attention, 1, unless="masks, past keys, packed operands, causal masks that are not square"
+    ),
     "QuickGelu": row(_quick_gelu, 1),
     "SimplifiedLayerNormalization": row(rms_normalization, 1),
     "SkipLayerNormalization": row(partial(_skip_norm, composites.layernorm, 4), 1, unless="mean or deviation are used"),

@@ -179,7 +179,11 @@ class Converter:
         inner = replace(self, opsets=imported(body.opset_import), declared=lambda name: None)
         scope: Env = {formal: env[name] for formal, name in zip(body.input, node.input, strict=False) if name}
         inner._walk(body.node, body.output, scope)
-        return [scope.get(name) for name in body.output]
+        made = [scope.get(formal) for formal in body.output]
+        for i, name in enumerate(node.output):
+            if name and (i >= len(made) or made[i] is None):
+                raise InputError(f"the local function makes no value for output '{name}'; correct one of them")
+        return made
 
     # The ways, in order; None where one does not apply
 

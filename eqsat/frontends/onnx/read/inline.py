@@ -86,6 +86,7 @@ def _instance(
     for node in body.node:
         names.update({name: fresh(name) for name in [*node.output, *reads(node)] if name not in names})
     for node in body.node:
+        node.name = fresh(node.name) if node.name else ""
         rename(node, names, [names[name] for name in node.output], lambda: fresh("inner"))
     copies = [
         helper.make_node("Identity", [names.get(formal) or fresh(formal)], [actual])
