@@ -27,8 +27,8 @@ Made by `python docs/list_operators.py` from the reader's tables and the operato
 - **read**: becomes terms, which rules rewrite and kernels compute. Where a use is named after "unless", that use is
   carried.
 - **expanded**: replaced by the body that the standard defines it with, where all of that is read; else carried.
-- **carried**: kept as it is, run on the host by its reference implementation (or onnxruntime), written back out. Its
-  price is unknown, and so reported.
+- **carried**: kept as it is, run on the host by onnx's reference (by onnxruntime, where that has none, is known to be
+  wrong or fails), written back out. Its price is unknown, and so reported.
 - **refused**: an error of one line.
 
 Whatever depends on constants alone is computed when the model is read, whichever operator it is. Tensors hold any
@@ -105,8 +105,9 @@ def text() -> str:
             "",
             f"## Operators of onnxruntime (`{VENDOR}`)",
             "",
-            f"Others of the domain are carried; onnxruntime runs them and tells their shapes. {unversioned} are also",
-            "read where onnxruntime's optimiser wrote them into the main domain, at any opset.",
+            "Others of the domain are carried; onnxruntime runs them and tells their shapes. A shape that it does not",
+            f"know is that which the file declares. {unversioned} are also read where",
+            "onnxruntime's optimiser wrote them into the main domain, at any opset.",
             "",
             *table(("operator", "what becomes of it", "since version"), vendor_rows(MICROSOFT)),
             "",

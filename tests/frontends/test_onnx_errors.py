@@ -139,6 +139,24 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], type[InputError], lis
         InputError,
         ["Dropout node 'd'", "inference"],
     ),
+    "dropout whose mode is an input": (
+        lambda: model(
+            [node("Dropout", ["x", "ratio", "train"], ["y"], name="d")],
+            [value("x"), value("train", (), TensorProto.BOOL)],
+            initializers=[tensor("ratio", np.float32(0.5))],
+        ),
+        InputError,
+        ["Dropout node 'd'", "inference"],
+    ),
+    "dropout whose ratio is an input": (
+        lambda: model(
+            [node("Dropout", ["x", "ratio", "train"], ["y"], name="d")],
+            [value("x"), value("ratio", ())],
+            initializers=[tensor("train", np.bool_(True))],
+        ),
+        InputError,
+        ["Dropout node 'd'", "inference"],
+    ),
     "sparse initializer": (lambda: with_sparse_initializer(), InputError, ["'w'", "sparse", "dense"]),
     "sparse constant": (
         lambda: model([node("Constant", [], ["w"], name="c", sparse_value=sparse("")), node("Add", ["x", "w"], ["y"])]),

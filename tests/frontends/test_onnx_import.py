@@ -316,6 +316,27 @@ def test_activations_with_any_parameter_are_those_of_onnxruntime(op: str, alpha:
         np.testing.assert_allclose(from_onnx(given).run({"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
 
 
+WITH_DEFAULTS = {
+    "Gemm": 2, "HardSigmoid": 1, "InstanceNormalization": 3, "LayerNormalization": 2, "LeakyRelu": 1, "Selu": 1
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", WITH_DEFAULTS)
+def test_a_default_left_out_is_the_default_given(op: str) -> None:
+    """In float64 too: ONNX states both in float32."""
+    names = ["x", "v", "w"][: WITH_DEFAULTS[op]]
+    shape = [2, 2] if op == "Gemm" else [2]
+    types = [value(name, [2, 2, 3] if name == "x" and op == "InstanceNormalization" else shape, 11) for name in names]
+    rows = onnx.defs.get_schema(op, 17).attributes.values()
+    defaults = {row.name: row.default_value.f for row in rows if row.default_value.type == onnx.AttributeProto.FLOAT}
+    assert defaults
+    models = []
+    for given in ({}, defaults):
+        graph = helper.make_graph([node(op, names, ["y"], **given)], "g", types, [value("y", None, 11)])
+        models.append(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert from_onnx(models[0]).outputs["y"] is from_onnx(models[1]).outputs["y"]
+
+
 def test_an_infinite_parameter_of_selu_is_no_nan() -> None:
     x = f32(-1, -0.5, 2)
     for alpha in (np.inf, 0.5):
@@ -332,6 +353,15 @@ def test_an_unknown_operator_is_carried_listed_run_and_written_back() -> None:
     assert_computes_the_same(original, program)
     [written] = [n for n in to_onnx(program).graph.node if n.op_type == "ScatterElements"]
     assert list(written.attribute) == list(nodes[1].attribute)
+
+
+def test_erf_of_integers_is_carried() -> None:
+    source = model(
+        [node("Cast", ["x"], ["i"], to=INT64), node("Erf", ["i"], ["y"])], {"x": (3,)}, [value("y", (3,), INT64)]
+    )
+    program = from_onnx(source)
+    assert program.opaque() == ["Erf"]
+    assert program.run({"x": f32(-9, 0, 9)})["y"].tolist() == [-1, 0, 1]
 
 
 def test_equal_opaque_nodes_are_one_term() -> None:
@@ -546,6 +576,19 @@ def test_operators_of_classical_models_tell_their_shapes() -> None:
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     assert program.opaque() == ["ai.onnx.ml.Scaler"]
     np.testing.assert_allclose(program.run({"x": x})["y"], np.maximum((x - [1, 2, 3]) * 2, 0))
+
+
+def test_labels_of_classical_models_are_read() -> None:
+    """onnx infers the element type of labels at computed places, but no shape."""
+    pytest.importorskip("onnxruntime")
+    nodes = [
+        node("ArgMax", ["x"], ["i"], axis=1, keepdims=0),
+        node("ArrayFeatureExtractor", ["labels", "i"], ["found"], domain="ai.onnx.ml"),
+        node("Reshape", ["found", "flat"], ["y"]),
+    ]
+    constants = {"labels": np.array([3, 7, 9]), "flat": np.array([-1])}
+    source = model(nodes, {"x": (2, 3)}, [value("y", (2,), INT64)], constants, ai_onnx_ml=1)
+    assert from_onnx(source).run({"x": f32(0, 2, 1, 5, 0, 1).reshape(2, 3)})["y"].tolist() == [7, 3]
 
 
 def test_a_file_is_parsed_once_for_all_that_look_at_it_and_again_when_it_changes(

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
+from eqsat.errors import InputError
 from eqsat.frontends.onnx.operators.microsoft import MICROSOFT, UNVERSIONED
+from eqsat.frontends.onnx.read.model import from_onnx
 from support.onnx_models import assert_as_onnxruntime
 
 R = np.random.default_rng(0)
@@ -51,14 +54,18 @@ READ: list[tuple[str, list[Any], dict[str, Any], list[str]]] = [
     ("MultiHeadAttention", QKV, {"num_heads": 2}, ["y"]),
     ("MultiHeadAttention", [X, f(2, 5, 8), f(2, 5, 8), f(24)], {"num_heads": 4, "scale": 0.3}, ["y"]),
     ("MultiHeadAttention", QKV, {"num_heads": 4, "unidirectional": 1}, ["y"]),
+    ("MultiHeadAttention", [f(2, 1, 8), *QKV[1:]], {"num_heads": 2, "unidirectional": 1}, ["y"]),
     ("MultiHeadAttention", [*QKV, None, None, f(1, 2, 3, 3)], {"num_heads": 2}, ["y"]),
     ("Attention", [X, f(8, 24), f(24)], {"num_heads": 2}, ["y"]),
     ("Attention", [X, f(8, 24), f(24)], {"num_heads": 2, "unidirectional": 1}, ["y"]),
 ]
 CARRIED: list[tuple[str, list[Any], dict[str, Any], list[str]]] = [
     ("MultiHeadAttention", [*QKV, None, np.array([2, 3], np.int32)], {"num_heads": 2}, ["y"]),
+    ("MultiHeadAttention", [f(2, 2, 8), *QKV[1:]], {"num_heads": 2, "unidirectional": 1}, ["y"]),
+    ("MultiHeadAttention", [f(2, 4, 8), *QKV[1:]], {"num_heads": 2, "unidirectional": 1}, ["y"]),
     ("RotaryEmbedding", [f(1, 2, 3, 8), np.array([0]), *CACHES], {}, ["y"]),
     ("Inverse", [f(2, 3, 3)], {}, ["y"]),
+    ("CDist", [f(3, 4), f(5, 4)], {"metric": "sqeuclidean"}, ["y"]),
 ]
 
 
@@ -92,6 +99,33 @@ def test_operators_that_are_read_compute_what_onnxruntime_computes(case: tuple[A
 @pytest.mark.parametrize("case", CARRIED, ids=named)
 def test_other_uses_and_operators_are_carried(case: tuple[Any, ...]) -> None:
     assert judged(*case, domain="com.microsoft") == [f"com.microsoft.{case[0]}"]
+
+
+def unknown(declared: tuple[int, ...] | None) -> onnx.ModelProto:
+    """Attention whose shape onnxruntime does not infer, as it has no bias; its lengths are integers."""
+    inputs = [helper.make_tensor_value_info("x", 1, (1, 3, 8)), helper.make_tensor_value_info("n", 6, (1,))]
+    nodes = [
+        helper.make_node("Attention", ["x", "w", "", "n"], ["a"], domain="com.microsoft", num_heads=2),
+        helper.make_node("Neg", ["a"], ["y"]),
+    ]
+    kept = [helper.make_tensor_value_info("a", 1, declared)] if declared else []
+    out = helper.make_empty_tensor_value_info("y")
+    weights = [numpy_helper.from_array(f(8, 24), "w")]
+    graph = helper.make_graph(nodes, "g", inputs, [out], weights, value_info=kept)
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def test_an_unknown_shape_is_that_which_the_file_declares() -> None:
+    given = {"x": f(1, 3, 8), "n": np.array([2], np.int32)}
+    assert assert_as_onnxruntime(unknown((1, 3, 8)), given) == ["com.microsoft.Attention"]
+    with pytest.raises(InputError, match="the shape of its output 'a' cannot be inferred"):
+        from_onnx(unknown(None))
+
+
+def test_a_shape_that_values_decide_is_not_taken_from_a_run() -> None:
+    with pytest.raises(InputError, match="the shape of its output 'y' cannot be inferred"):
+        judged("Unique", [f(4)], {}, ["y", "places", "counts"], domain="com.microsoft")
 
 
 @pytest.mark.parametrize("op", UNVERSIONED)

@@ -35,6 +35,13 @@ Row = tuple[str, int, list[Any], tuple[int, ...], dict[str, Any], int]
 READ: list[Row] = [
     *((op, opset, [X], (), {"axis": 1}, 1) for op in ("Softmax", "LogSoftmax", "Hardmax") for opset in (7, 11, 13)),
     ("Softmax", 11, [X], (), {"axis": -1}, 1),
+    ("Dropout", 13, [X, np.float32(0.5), np.array(False)], (2,), {}, 1),
+    ("Dropout", 13, [X, np.float32(0), np.array(True)], (1,), {}, 1),
+    *(
+        (op, opset, [f(2, 0, 3)], (), {"axis": 1}, 1)
+        for op in ("Softmax", "LogSoftmax", "Hardmax")
+        for opset in (7, 13)
+    ),
     ("Clip", 7, [X], (), {"min": -0.3, "max": 0.4}, 1),
     ("Clip", 10, [X], (), {}, 1),
     ("Pad", 10, [f(3, 4)], (), {"pads": [1, 0, 2, 1], "value": 0.5}, 1),
@@ -98,6 +105,7 @@ READ: list[Row] = [
     ("LSTM", 14, [f(2, 1, 3), f(2, 8, 3), f(2, 8, 2)], (), {"hidden_size": 2, "direction": "bidirectional"}, 3),
     ("GRU", 14, [f(4, 2, 3), f(1, 6, 3), f(1, 6, 2), f(1, 12)], (), {"hidden_size": 2, "linear_before_reset": 1}, 2),
     ("GRU", 7, [f(4, 2, 3), f(1, 6, 3), f(1, 6, 2)], (), {"hidden_size": 2, "direction": "reverse"}, 2),
+    ("RNN", 14, [f(4, 1, 3), W[:, :2], V[:, :2]], (), {"hidden_size": 2, "activations": ["HardSigmoid"]}, 2),
     ("RNN", 14, [f(4, 1, 3), W[:, :2], V[:, :2]], (), {"hidden_size": 2, "activations": ["Relu"]}, 2),
 ]
 CARRIED: list[Row] = [
@@ -116,6 +124,30 @@ CARRIED: list[Row] = [
         {"hidden_size": 2},
         2,
     ),  # not unrolled
+]
+BOXES = np.sort(R.random((3, 2, 2)), 1).reshape(3, 4).astype(np.float32) * 5
+PLACES = R.uniform(-1, 1, (1, 3, 2, 2)).astype(np.float32)
+ONNXRUNTIMES: list[Row] = [  # onnx's reference is wrong, or fails
+    ("RoiAlign", 11, [IMAGE, BOXES, np.zeros(3, np.int64)], (), {"output_width": 3, "sampling_ratio": 2}, 1),
+    ("MaxPool", 13, [IMAGE], (), {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}, 2),
+    ("MaxPool", 13, [f(1, 1, 9, 9)], (), {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER", "strides": [2, 2]}, 2),
+    ("MaxPool", 13, [(30 * IMAGE).astype(np.int8)], (), {"kernel_shape": [3, 3], "pads": [1] * 4}, 1),
+    ("GridSample", 16, [IMAGE, PLACES], (), {"mode": "bicubic"}, 1),
+    ("Softsign", 13, [f()], (), {}, 1),
+    ("Softsign", 13, [f().astype(np.float16)], (), {}, 1),
+    (
+        "Resize",
+        18,
+        [IMAGE, None, None, np.array([4, 4])],
+        (3,),
+        {"mode": "linear", "axes": [-2, -1], "antialias": 1},
+        1,
+    ),
+    ("CumSum", 14, [X, np.array([0])], (), {}, 1),
+    *(
+        (op, 13, [LONG.astype(np.int32)], (), {"axes": [1]}, 1)
+        for op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+    ),
 ]
 
 
@@ -187,6 +219,6 @@ def test_no_product_with_zeros_between_elements() -> None:
     assert Program((image, w), {"y": spread}).stats()["matmul_flops"] < 1.2 * 2 * 32 * 32 * 8 * 8 * 4
 
 
-@pytest.mark.parametrize("row", CARRIED, ids=named)
+@pytest.mark.parametrize("row", [*CARRIED, *ONNXRUNTIMES], ids=named)
 def test_these_are_carried(row: Row) -> None:
     assert judged(*row) == [row[0]]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.file.load import subgraphs
+from eqsat.frontends.onnx.file.load import function_key, subgraphs
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 MOST_NODES = 1_000_000
 """Most nodes of a model with its local functions expanded."""
+
+MOST_CALLS = 100
+"""Deepest nesting of calls of local functions; some are converted call by call, within Python's stack."""
 
 DEEPEST = 24
 """Deepest nesting of bodies; protobuf itself reads at most 100 nested messages, three for each body."""
@@ -96,11 +99,17 @@ def _type_name(number: int) -> str:
 
 
 def check_functions(model: ModelProto, label: str) -> None:
-    """Raises InputError if local functions call themselves, or expand to more than MOST_NODES nodes."""
+    """Raises InputError if local functions call themselves, if calls are nested deeper than MOST_CALLS, or if the model
+    expands to more than MOST_NODES nodes."""
+    from onnx import GraphProto
+
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     if len(functions) < len(model.functions):
         raise InputError(f"{label}: two local functions have one name; rename one")
+    for function in model.functions:
+        check_texts(GraphProto(node=function.node), label)
     counts: dict[tuple[str, str, str], int] = {}
+    depths: dict[tuple[str, str, str], int] = {}
     waiting = list(functions)
     open_: dict[tuple[str, str, str], None] = {}
     while waiting:
@@ -108,25 +117,24 @@ def check_functions(model: ModelProto, label: str) -> None:
         if key in counts:
             waiting.pop()
             continue
-        calls = [_key(node) for node in _nodes(functions[key].node)]
+        calls = [function_key(node) for node in _nodes(functions[key].node)]
         missing = [call for call in calls if call in functions and call not in counts]
         if not missing:
             counts[key] = sum(counts.get(call, 1) for call in calls)
+            depths[key] = 1 + max((depths.get(call, 0) for call in calls), default=0)
             open_.pop(key, None)
         elif key in open_:
             raise InputError(f"{label}: the local function '{key[1]}' calls itself; ONNX has no recursion")
         else:
             open_[key] = None
             waiting += dict.fromkeys(missing)
-    total = sum(counts.get(_key(node), 1) for node in _nodes(model.graph.node))
+    if max(depths.values()) > MOST_CALLS:
+        raise InputError(f"{label}: calls of local functions are nested more than {MOST_CALLS} deep; inline some")
+    total = sum(counts.get(function_key(node), 1) for node in _nodes(model.graph.node))
     if total > MOST_NODES:
         raise InputError(
             f"{label}: has {total} nodes once its functions are written out; at most {MOST_NODES} are read"
         )
-
-
-def _key(node: NodeProto) -> tuple[str, str, str]:
-    return node.domain, node.op_type, node.overload
 
 
 def _nodes(nodes: Any) -> Iterator[NodeProto]:

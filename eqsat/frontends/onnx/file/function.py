@@ -1,8 +1,9 @@
-"""The bodies by which the ONNX standard defines some operators in terms of simpler ones, ready to be converted."""
+"""The bodies of functions, ready to be converted: those by which the ONNX standard defines some operators in terms of
+simpler ones, and those of a model's own functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,13 @@ def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, 
             for name in node.input
         ]
         body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
-    return _filled(FunctionProto.FromString(body), schema, node) if body else None
+    defaults = [row.default_value for row in schema.attributes.values() if row.default_value.type]
+    return _filled(FunctionProto.FromString(body), defaults, node) if body else None
+
+
+def called(function: FunctionProto, node: NodeProto) -> FunctionProto:
+    """A copy of a model's local function for this call of it, as by `function_body`."""
+    return _filled(deepcopy(function), function.attribute_proto, node)
 
 
 def _as_runtimes_read(node: NodeProto) -> NodeProto:
@@ -49,9 +56,8 @@ def _as_runtimes_read(node: NodeProto) -> NodeProto:
     return made
 
 
-def _filled(body: FunctionProto, schema: Any, node: NodeProto) -> FunctionProto:
-    values = {name: row.default_value for name, row in schema.attributes.items() if row.default_value.type}
-    values.update({attribute.name: attribute for attribute in node.attribute})
+def _filled(body: FunctionProto, defaults: Iterable[AttributeProto], node: NodeProto) -> FunctionProto:
+    values = {attribute.name: attribute for attribute in [*defaults, *node.attribute]}
     absent = {formal for i, formal in enumerate(body.input) if i >= len(node.input) or not node.input[i]}
     for inner in body.node:
         _fill(inner, values, absent)

@@ -26,7 +26,7 @@ from eqsat.frontends.onnx.file.wire import without_weights
 from eqsat.program.sizes import LARGEST
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto
     from onnx.defs import OpSchema
 
 # ONNX element types (onnx.proto, TensorProto.DataType) that a program can hold.
@@ -352,6 +352,16 @@ def _decoded(value: Any) -> Any:
 def domain_of(node: NodeProto) -> str:
     """The domain of a node's operator; the main domain, which has two spellings, is ''."""
     return "" if node.domain == "ai.onnx" else node.domain
+
+
+def function_key(node: NodeProto) -> tuple[str, str, str]:
+    """By what a node calls a local function of its model, if there is one."""
+    return node.domain, node.op_type, node.overload
+
+
+def imported(opsets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    """Domain to version, of a model's or a function's imports; the main domain is ''."""
+    return {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in opsets}
 
 
 def schema_of(name: str, opset: int, domain: str = "") -> OpSchema | None:

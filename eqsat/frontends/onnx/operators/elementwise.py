@@ -8,7 +8,8 @@ from math import inf
 
 from eqsat.base.numerics import INTS, is_float
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_operands, row
+from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_floats, of_operands, row
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.composites import broadcasting
 from eqsat.program.term import Term
@@ -56,8 +57,8 @@ ACTIVATIONS: dict[str, Callable[..., Term]] = {
 }
 """Functions that layers apply by name."""
 
-PARAMETERS = {"Elu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
-"""What some of them take besides their operand, in this order."""
+PARAMETERS = {"Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "LeakyRelu": {"alpha": 0.01}}
+"""What some of them take besides their operand, in this order, with defaults."""
 
 
 def _same(name: str) -> Converter:
@@ -118,13 +119,18 @@ def _prelu(x: Term, slope: Term) -> Term:
 
 
 def _dropout(node: Node) -> list[Term]:
-    """At inference the input itself; the mask keeps everything."""
+    """At inference the input itself; the mask keeps everything. Ratio and training mode are inputs since opset 12."""
     x = node.input(0)
-    training = node.scalar(2, False) if node.version >= 12 else False
-    ratio = node.scalar(1, 0.5) if node.version >= 12 else 0.0
-    if training and ratio != 0:
-        raise InputError("training mode drops elements at random; export the model for inference")
+    if node.version >= 12 and not _known_zero(node, 2, False) and not _known_zero(node, 1, 0.5):
+        raise InputError("training mode drops elements at random; export the model for inference, its mode constant")
     return [x, ops.full(True, x.shape, "bool")]
+
+
+def _known_zero(node: Node, index: int, default: float) -> bool:
+    try:
+        return node.scalar(index, default) == 0
+    except Declined:
+        return False
 
 
 def _random(node: Node) -> Term:
@@ -137,12 +143,13 @@ ELEMENTWISE: dict[str, Row] = {
     "Celu": row(_composite(composites.celu, alpha=1.0), 12, 28),
     "Clip": row(_clip, 6, 11, 12, 13),
     "Dropout": row(_dropout, 7, 10, 12, 13, 22),
-    "Elu": row(_composite(composites.elu, alpha=1.0), 6, 22),
+    "Elu": row(_composite(composites.elu, **PARAMETERS["Elu"]), 6, 22),
+    "Erf": row(of_floats(_same("erf")), *SAME["erf"][1:], unless="integers"),
     "Gelu": row(lambda node: composites.gelu(node.input(0), node.attr("approximate", "none")), 20),
-    "HardSigmoid": row(_composite(composites.hard_sigmoid, alpha=0.2, beta=0.5), 6, 22),
+    "HardSigmoid": row(_composite(composites.hard_sigmoid, **PARAMETERS["HardSigmoid"]), 6, 22),
     "IsInf": row(_is_inf, 10, 20),
     "IsNaN": row(of_operands(lambda x: composites.not_equal(x, x)), 9, 13, 20),
-    "LeakyRelu": row(_composite(composites.leaky_relu, alpha=0.01), 6, 16),
+    "LeakyRelu": row(_composite(composites.leaky_relu, **PARAMETERS["LeakyRelu"]), 6, 16),
     "Max": row(_folded("max"), 6, 8, 12, 13),
     "Mean": row(of_operands(_mean), 6, 8, 13),
     "Min": row(_folded("min"), 6, 8, 12, 13),

@@ -121,6 +121,8 @@ def _attended(node: Node, q: Term, k: Term, v: Term) -> Term:
         t, s = scores.shape[-2:]
         if t * s > _MASKED:
             raise Declined("a large causal mask")
+        if t not in (1, s):  # runtimes differ in which end of the keys the mask begins at
+            raise Declined("a causal mask that is not square")
         seen = ops.broadcast(ops.constant(np.tri(t, s, s - t, np.bool_)), scores.shape)
         scores = ops.where(seen, scores, ops.full_like(-np.inf, scores))
     out = ops.transpose(composites.matmul(composites.softmax(scores), v), (0, 2, 1, 3))
@@ -167,7 +169,9 @@ MICROSOFT: dict[str, Row] = {
     "FusedMatMul": row(_fused_matmul, 1, unless="batch dims inside"),
     "Gelu": row(of_operands(composites.gelu), 1),
     "LayerNormalization": row(layer_normalization, 1),
-    "MultiHeadAttention": row(_multi_head_attention, 1, unless="masks, past keys, packed operands"),
+    "MultiHeadAttention": row(
+        _multi_head_attention, 1, unless="masks, past keys, packed operands, causal masks that are not square"
+    ),
     "QuickGelu": row(_quick_gelu, 1),
     "SimplifiedLayerNormalization": row(rms_normalization, 1),
     "SkipLayerNormalization": row(partial(_skip_norm, composites.layernorm, 4), 1, unless="mean or deviation are used"),

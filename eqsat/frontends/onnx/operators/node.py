@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from eqsat.base.graphs import operands_first
-from eqsat.base.numerics import Array
+from eqsat.base.numerics import Array, is_float
 from eqsat.errors import InputError
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
@@ -46,6 +48,11 @@ class Constants:
         return self._values[term]
 
 
+def as_attribute(value: float) -> float:
+    """The number as ONNX states it, in float32: 0.01 is 0.009999999776."""
+    return float(np.float32(value))
+
+
 @dataclass(frozen=True)
 class Node:
     """One application of an ONNX operator, its inputs converted.
@@ -67,7 +74,8 @@ class Node:
     constants: Constants = field(repr=False)
 
     def attr(self, name: str, default: Any = None) -> Any:
-        return self.attributes.get(name, default)
+        """The attribute, or its default; ONNX states both as float32."""
+        return self.attributes.get(name, as_attribute(default) if isinstance(default, float) else default)
 
     def required(self, name: str) -> Any:
         """An attribute that the operator cannot do without."""
@@ -146,3 +154,14 @@ def row(convert: Converter, *since: int, unless: str = "") -> Row:
 def of_operands(build: Callable[..., Term]) -> Converter:
     """A function of the operands alone, all of which must be there."""
     return lambda node: build(*node.all_inputs())
+
+
+def of_floats(convert: Converter) -> Converter:
+    """Declines operands of integers, for which ONNX rounds a result of real numbers."""
+
+    def checked(node: Node) -> Result:
+        if not is_float(node.input(0).dtype):
+            raise Declined("integers")
+        return convert(node)
+
+    return checked

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf, prod
 
 from eqsat.base.numerics import identity_of
-from eqsat.frontends.onnx.operators.node import Converter, Node, Row, row
+from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_floats, row
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
@@ -47,6 +47,10 @@ def _kept(x: Term, axes: tuple[int, ...], keepdims: bool) -> Shape:
     return tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes)
 
 
+def _log_sum(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
+    return ops.log(ops.sum_(x, axes, keepdims))
+
+
 def _log_sum_exp(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
     if all(x.shape[axis] for axis in axes):
         return composites.logsumexp(x, axes, keepdims)
@@ -78,10 +82,12 @@ def _along(build: Callable[[Term, int], Term]) -> Converter:
 
     def convert(node: Node) -> Term:
         x = node.input(0)
+        axis = node.attr("axis", -1 if node.version >= 13 else 1)
+        axis = x.ndim if axis == x.ndim and node.version < 13 else ops.axis_of(axis, x.ndim)
+        if not x.size:
+            return x
         if node.version >= 13:
-            return build(x, ops.axis_of(node.attr("axis", -1), x.ndim))
-        axis = node.attr("axis", 1)
-        axis = x.ndim if axis == x.ndim else ops.axis_of(axis, x.ndim)
+            return build(x, axis)
         rows = ops.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
         return ops.reshape(build(rows, 1), x.shape)
 
@@ -111,9 +117,9 @@ REDUCTIONS: dict[str, Row] = {
     "LogSoftmax": row(_along(composites.log_softmax), 1, 11, 13),
     "LpNormalization": row(_lp_normalization, 1, 22, unless="p is neither 1 nor 2"),
     "ReduceL1": row(_reduction(_l1, 18), 1, 11, 13, 18),
-    "ReduceL2": row(_reduction(composites.norm2, 18), 1, 11, 13, 18),
-    "ReduceLogSum": row(_reduction(lambda x, *how: ops.log(ops.sum_(x, *how)), 18), 1, 11, 13, 18, 28),
-    "ReduceLogSumExp": row(_reduction(_log_sum_exp, 18), 1, 11, 13, 18, 28),
+    "ReduceL2": row(of_floats(_reduction(composites.norm2, 18)), 1, 11, 13, 18, unless="integers"),
+    "ReduceLogSum": row(of_floats(_reduction(_log_sum, 18)), 1, 11, 13, 18, 28, unless="integers"),
+    "ReduceLogSumExp": row(of_floats(_reduction(_log_sum_exp, 18)), 1, 11, 13, 18, 28, unless="integers"),
     "ReduceMax": row(_reduction(_extreme("max"), 18), 1, 11, 12, 13, 18, 20),
     "ReduceMean": row(_reduction(composites.mean, 18), 1, 11, 13, 18),
     "ReduceMin": row(_reduction(_extreme("min"), 18), 1, 11, 12, 13, 18, 20),

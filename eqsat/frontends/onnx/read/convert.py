@@ -14,12 +14,14 @@ import numpy as np
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError, StoredError, refusing
 from eqsat.frontends.onnx.file.checks import check_node
-from eqsat.frontends.onnx.file.function import function_body
+from eqsat.frontends.onnx.file.function import called, function_body
 from eqsat.frontends.onnx.file.load import (
     CODE_OF_DTYPE,
     OLDEST_OPSET,
     attributes,
     domain_of,
+    function_key,
+    imported,
     schema_of,
     subgraphs,
     tensor_array,
@@ -36,7 +38,17 @@ from eqsat.frontends.onnx.operators.resample import RESAMPLING
 from eqsat.frontends.onnx.operators.signal import SIGNAL
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
 from eqsat.frontends.onnx.read.graph import describe, in_order, live, readers
-from eqsat.frontends.onnx.read.opaque import inferred, one_node, reads, same_form, title, without_zeros
+from eqsat.frontends.onnx.read.opaque import (
+    OneNode,
+    inferred,
+    one_node,
+    reads,
+    same_form,
+    seen,
+    title,
+    with_bodies,
+    without_zeros,
+)
 from eqsat.frontends.onnx.read.recurrent import RECURRENT
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
@@ -44,8 +56,10 @@ from eqsat.program.sizes import FOLDED, check_size
 from eqsat.program.term import Term, digest_all
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TensorProto
+    from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
     from onnx.defs import OpSchema
+
+    from eqsat.frontends.onnx.read.inline import Functions
 
 ROWS: dict[str, Row] = {
     **ELEMENTWISE,
@@ -83,6 +97,7 @@ class Converter:
         opsets: domain to version.
         declared: static types that the file declares for values whose types cannot be inferred.
         constants: values of constant terms.
+        functions: local functions whose calls are converted at the opsets of the function.
         expanding: whether this is a standard body; if a part of it would be opaque, the whole operator is carried.
         unrolling: whether this is a loop that is being unrolled; loops inside it are not unrolled.
     """
@@ -92,6 +107,7 @@ class Converter:
     opsets: Mapping[str, int]
     declared: Callable[[str], Declared | None]
     constants: Constants
+    functions: Functions
     expanding: bool = False
     unrolling: bool = False
 
@@ -133,6 +149,9 @@ class Converter:
                 env[name] = value
 
     def _results(self, node: NodeProto, env: Env, used: Container[str]) -> Results:
+        function = self.functions.get(function_key(node))
+        if function is not None:
+            return self._by_function(called(function, node), node, env)
         schema = self._schema(node)
         if schema is not None:
             check_node(node, schema)
@@ -154,6 +173,17 @@ class Converter:
         if found is None and not unversioned and defs.has(node.op_type, domain):
             raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset")
         return found
+
+    def _by_function(self, body: FunctionProto, node: NodeProto, env: Env) -> Results:
+        """By the body of a local function, at that function's opsets."""
+        inner = replace(self, opsets=imported(body.opset_import), declared=lambda name: None)
+        scope: Env = {formal: env[name] for formal, name in zip(body.input, node.input, strict=False) if name}
+        inner._walk(body.node, body.output, scope)
+        made = [scope.get(formal) for formal in body.output]
+        for i, name in enumerate(node.output):
+            if name and (i >= len(made) or made[i] is None):
+                raise InputError(f"the local function makes no value for output '{name}'; correct one of them")
+        return made
 
     # The ways, in order; None where one does not apply
 
@@ -223,7 +253,7 @@ class Converter:
         if body is None:
             return None
         opsets = {entry.domain: entry.version for entry in body.opset_import} or self.opsets
-        inner = Converter(self.label, self.base, opsets, lambda name: None, self.constants, True, self.unrolling)
+        inner = Converter(self.label, self.base, opsets, lambda name: None, self.constants, {}, True, self.unrolling)
         scope: Env = {formal: env[name] for formal, name in zip(body.input, node.input, strict=False) if name}
         try:
             inner._walk(body.node, body.output, scope)
@@ -235,6 +265,12 @@ class Converter:
         """As an opaque term."""
         if self.expanding:
             raise Declined(f"{title(node)} inside a standard body")
+        for inner in with_bodies(node):
+            if function_key(inner) in self.functions:
+                raise InputError(
+                    f"{title(node)} is carried as it is, but its body calls the local function '{inner.op_type}', "
+                    "which is written for another opset than the model; convert the function to that opset"
+                )
         if self.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET and not same_form(node, self.opsets[""], OLDEST_OPSET):
             return self._converted(node, env)
         opsets = self._export_opsets()
@@ -244,8 +280,7 @@ class Converter:
         terms = [name for name in reads(node) if isinstance(env[name], Term)]
         same = {name: first.setdefault(env[name], name) for name in terms}
         spec, taken = one_node(node, opsets, self._types(node, env), parameters, same)
-        types = inferred(spec)
-        outputs = [self._output_type(name, types.get(f"y{i}"), node) for i, name in enumerate(node.output) if name]
+        outputs = self._output_types(node, spec)
         args = [env[name] for name in taken]
         return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
 
@@ -274,16 +309,25 @@ class Converter:
         """The opsets at which a node can be written back: the model's, but at least OLDEST_OPSET."""
         return {**self.opsets, "": max(self.opsets.get("", OLDEST_OPSET), OLDEST_OPSET)}
 
-    def _output_type(self, name: str, type_: Declared | None, node: NodeProto) -> tuple[tuple[int, ...], str]:
-        """The static type of an opaque output: inferred by ONNX, or else declared in the file."""
-        if type_ is None or type_.static is None:
-            type_ = self.declared(name) or type_
-        if type_ is None or type_.static is None:
-            raise InputError(
-                f"{title(node)} is carried as it is, but the shape of its output '{name}' cannot be inferred; "
-                "declare it in value_info, or make the inputs that decide it constant"
-            )
-        return type_.static, require_dtype(type_.code, f"its output '{name}'")
+    def _output_types(self, node: NodeProto, spec: OneNode) -> list[tuple[tuple[int, ...], str]]:
+        """The static types of opaque outputs: inferred by ONNX, declared in the file, or else seen in a run."""
+        found: list[tuple[tuple[int, ...], str]] = []
+        types = inferred(spec)
+        for i, name in enumerate(node.output):
+            if not name:
+                continue
+            type_ = types.get(f"y{i}")
+            if type_ is None or type_.static is None:
+                type_ = self.declared(name) or type_
+            if type_ is None or type_.static is None:
+                type_ = seen(spec).get(f"y{i}")
+            if type_ is None or type_.static is None:
+                raise InputError(
+                    f"{title(node)} is carried as it is, but the shape of its output '{name}' cannot be inferred; "
+                    "declare it in value_info, or make the inputs that decide it constant"
+                )
+            found.append((type_.static, require_dtype(type_.code, f"its output '{name}'")))
+        return found
 
     # Values
 

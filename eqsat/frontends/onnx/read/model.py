@@ -8,7 +8,7 @@ Nothing is dropped silently.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ from eqsat.frontends.onnx.file.load import (
     OLDEST_OPSET,
     code_name,
     embed_external,
+    function_key,
+    imported,
     label_of,
     look_at,
     read_model,
@@ -30,6 +32,7 @@ from eqsat.frontends.onnx.operators.node import Constants
 from eqsat.frontends.onnx.read.convert import Converter, Value
 from eqsat.frontends.onnx.read.graph import check_names, in_order, readers
 from eqsat.frontends.onnx.read.header import header_of
+from eqsat.frontends.onnx.read.inline import inlined, means_the_same
 from eqsat.frontends.onnx.read.written import written
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -37,7 +40,9 @@ from eqsat.program.sizes import check_size
 from eqsat.program.term import Term
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import FunctionProto, GraphProto, ModelProto, OperatorSetIdProto
+
+    from eqsat.frontends.onnx.read.inline import Functions
 
     ModelSource = str | os.PathLike[str] | ModelProto
     """An ONNX file, or a model in memory."""
@@ -99,16 +104,11 @@ def _dimensions(source: ModelSource, shapes: Mapping[str, int] | None) -> tuple[
 
 def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str, int] | None) -> Program:
     open_dims = OpenDimensions(checked_sizes(shapes, label))
-    opsets = _opsets(model, label)
+    opsets = _opsets(model.opset_import, label)
     header = header_of(model)
     check_depth(model.graph, label)
     check_texts(model.graph, label)
-    if model.functions:
-        check_functions(model, label)
-        from onnx import inliner
-
-        model = inliner.inline_local_functions(model)
-    graph = model.graph
+    graph, functions = _without_functions(model, opsets, label) if model.functions else (model.graph, {})
     if base is not None:
         embed_external(graph, base, label)
     check_names(graph, label)
@@ -124,7 +124,7 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
         known = open_dims.known(type_) if type_ is not None else None
         return None if type_ is None or known is None else Declared(name, type_.code, known)
 
-    converter = Converter(label, base, opsets, declared_static, Constants())
+    converter = Converter(label, base, opsets, declared_static, Constants(), functions)
     values = converter.graph(graph, {term.attr("name"): term for term in inputs})
     if not graph.output:
         raise InputError(f"{label}: has no outputs; export the model again")
@@ -137,16 +137,34 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
         if isinstance(value, Term):
             names.setdefault(value, name)
     ordered = [node for node, _ in in_order(readers(graph.node), values.keys() | stored, label)]
-    nodes = written(ordered, values, opsets, converter.constants)
+    kept = [node for node in ordered if function_key(node) not in functions]
+    nodes = written(kept, values, opsets, converter.constants)
     path = None if base is None else Path(label).absolute()
     return Program(inputs, outputs, names, tuple(nodes), path, header)
 
 
-def _opsets(model: ModelProto, label: str) -> dict[str, int]:
+def _without_functions(model: ModelProto, opsets: dict[str, int], label: str) -> tuple[GraphProto, Functions]:
+    """The graph without calls of local functions, except of those that mean something else at the model's opsets: these
+    are returned too. Domains that only functions import are added to `opsets`."""
+    check_functions(model, label)
+    alike: dict[tuple[str, str, str], FunctionProto] = {}
+    others: dict[tuple[str, str, str], FunctionProto] = {}
+    for function in model.functions:
+        own = _opsets(function.opset_import, f"{label}: function '{function.name}'")
+        same = means_the_same(function, opsets)
+        (alike if same else others)[function.domain, function.name, function.overload] = function
+        if same:
+            opsets.update({**own, **opsets})
+    graph = inlined(model.graph, alike)
+    check_depth(graph, label)
+    return graph, others
+
+
+def _opsets(imports: Iterable[OperatorSetIdProto], label: str) -> dict[str, int]:
     """Domain to version; the main domain is ''. InputError if there is none, or one that the installed onnx lacks."""
     from onnx import defs
 
-    found = {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in model.opset_import}
+    found = imported(imports)
     newest = defs.onnx_opset_version()
     if not found:
         raise InputError(f"{label}: imports no opset; the file is truncated or damaged, fetch it again")

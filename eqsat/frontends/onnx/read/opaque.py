@@ -2,7 +2,7 @@
 
 Such a node becomes a separate model in a canonical form: one node, inputs x0, x1, ..., outputs y0, y1, ..., and its
 parameters as initializers. That model identifies the opaque term. ONNX's shape inference gives its output shapes,
-ONNX's reference evaluator runs it, and it holds everything needed to write the node back unchanged.
+ONNX's reference evaluator or onnxruntime runs it, and it holds everything needed to write the node back unchanged.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eqsat.base.numerics import Array
+from eqsat.base.numerics import Array, is_float, np_dtype
 from eqsat.errors import InputError, refusing
 from eqsat.frontends.onnx.file.load import (
     CODE_OF_DTYPE,
@@ -28,6 +28,7 @@ from eqsat.frontends.onnx.file.load import (
     OLDEST_OPSET,
     TENSOR_TYPE,
     domain_of,
+    imported,
     make_tensor,
     schema_of,
     subgraphs,
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 
 _KEPT_EVALUATORS = 64  # prepared evaluators; each holds the parameters of one node
 
-_INCOMPLETE = frozenset({"GRU", "LSTM", "RNN"})
-"""Operators whose reference (onnx 1.23) ignores attributes or inputs: directions, activations, sequence lengths."""
-
+_WRONG: Mapping[str, float] = {"GRU": inf, "LSTM": inf, "MaxPool": inf, "RNN": inf, "RoiAlign": 16}
+"""Operators whose reference (onnx 1.23) computes something else, to the version that it is right from: it ignores
+attributes or inputs of recurrent layers, places windows and their maxima otherwise, and reads boxes by later rules."""
 
 _ZERO_IF_MISSING: Mapping[str, Sequence[int]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 """Inputs that ONNX takes to be zero where they are missing: the first states of recurrent layers."""
@@ -174,62 +175,90 @@ def without_zeros(node: NodeProto, is_zero: Callable[[str], bool]) -> NodeProto:
 
 def inferred(spec: OneNode) -> dict[str, Declared]:
     """The types of the named outputs, by ONNX's shape inference; unknown types are missing. For vendors' operators,
-    onnxruntime's inference is used, if it is installed."""
+    onnxruntime's inference is used too, if it is installed."""
     from onnx import shape_inference
 
     try:
         model = shape_inference.infer_shapes(spec.proto(), data_prop=True)
     except (shape_inference.InferenceError, RuntimeError) as error:
         raise InputError(f"onnx finds no shape for it: {_line(error)}") from None
-    found = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
-    if not found and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
-        found = _told_by_runtime(spec.proto())
-    return {type_.name: type_ for type_ in found if type_ is not None}
+    types = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
+    found = {type_.name: type_ for type_ in types if type_ is not None}
+    static = [each for each in found.values() if each.static is not None]
+    if len(static) < len(model.graph.output) and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
+        found.update(_told_by_runtime(spec.proto()))
+        found.update((each.name, each) for each in static)
+    return found
+
+
+_CODES = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
+
+
+def _told_by_runtime(model: ModelProto) -> dict[str, Declared]:
+    """The types of a vendor's outputs by onnxruntime, which tells an unknown shape as it tells the shape ()."""
+    try:
+        outputs = _runtime_session(model).get_outputs()
+    except InputError:
+        return {}
+    known = [out for out in outputs if out.type in _CODES]
+    return {out.name: Declared(out.name, _CODES[out.type], tuple(out.shape) or None) for out in known}
 
 
 _CLASSICAL = "ai.onnx.ml"
 """Operators of this domain have no inference, but the sizes of their results never depend on values."""
 
-_CODES = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
 
-
-def _told_by_runtime(model: ModelProto) -> list[Declared]:
-    """The types of a vendor's outputs by onnxruntime, whose shape () may also stand for an unknown one."""
+def seen(spec: OneNode) -> dict[str, Declared]:
+    """The types of a vendor's outputs as onnxruntime makes them of inputs of these types; empty if values may decide
+    them, or if it is not installed."""
+    model = spec.proto()
+    types = [declared(value) for value in model.graph.input]
+    inputs = [(each.name, each.static, DTYPE_OF_CODE[each.code]) for each in types if each and each.static is not None]
+    domain = domain_of(model.graph.node[0])
+    small = len(inputs) == len(types) and all(prod(shape) <= FOLDED for _, shape, _ in inputs)
+    if not domain or not small or not find_spec("onnxruntime"):
+        return {}
+    if domain == _CLASSICAL:
+        steps = [0]
+    elif all(is_float(dtype) for _, _, dtype in inputs):
+        steps = [0, 1]  # all equal, and all different; integers may be places or sizes, which such numbers are not
+    else:
+        return {}
     try:
         session = _runtime_session(model)
+        made = [
+            _made(session, {n: (np.arange(prod(s)) * step).reshape(s).astype(np_dtype(d)) for n, s, d in inputs})
+            for step in steps
+        ]
     except InputError:
-        return []
-    known = [o for o in session.get_outputs() if o.type in _CODES]
-    found = [Declared(o.name, _CODES[o.type], tuple(o.shape)) for o in known]
-    inputs = [declared(value) for value in model.graph.input]
-    static = [each.static for each in inputs if each is not None]
-    classical = domain_of(model.graph.node[0]) == _CLASSICAL
-    if not classical or len(static) < len(inputs) or any(shape is None or prod(shape) > FOLDED for shape in static):
-        return found
-    zeros = {
-        i.name: np.zeros(i.static, DTYPE_OF_CODE[i.code]) for i in inputs if i is not None and i.static is not None
-    }
-    with refusing(lambda: f"operator {title(model.graph.node[0])}"):
-        made = session.run([o.name for o in known], zeros)
-    return [replace(each, shape=np.shape(out)) for each, out in zip(found, made, strict=True)]
+        return {}
+    return made[0] if made[0] == made[-1] else {}
+
+
+def _made(session: Any, given: Mapping[str, Array]) -> dict[str, Declared]:
+    known = [out for out in session.get_outputs() if out.type in _CODES]
+    with refusing(lambda: "onnxruntime"):
+        arrays = session.run([out.name for out in known], given)
+    return {o.name: Declared(o.name, _CODES[o.type], np.shape(a)) for o, a in zip(known, arrays, strict=True)}
 
 
 def _versions(node: NodeProto, opsets: Mapping[str, int]) -> dict[str, int]:
     """The versions of the domains that a node and its bodies use. Of the main one, the first from `OLDEST_OPSET` on
     with the definitions that are in force: models of several versions then have the same operator."""
     found = {"": min(opsets.get("", OLDEST_OPSET), OLDEST_OPSET)}
-    for inner in _with_bodies(node):
+    for inner in with_bodies(node):
         domain = domain_of(inner)
         version = opsets.get(domain, 1)
         found[domain] = version if domain else max(found[""], since_version(inner, version) or version)
     return found
 
 
-def _with_bodies(node: NodeProto) -> Iterator[NodeProto]:
+def with_bodies(node: NodeProto) -> Iterator[NodeProto]:
+    """The node, and the nodes of its bodies."""
     yield node
     for body in subgraphs(node):
         for inner in body.node:
-            yield from _with_bodies(inner)
+            yield from with_bodies(inner)
 
 
 # Names inside bodies
@@ -282,21 +311,72 @@ def reads(node: NodeProto) -> list[str]:
 # Evaluation
 
 
+Evaluator = Callable[[Sequence[Array]], list[Array]]
+
+
+class _Failed(InputError):
+    """An evaluator does not take the values, and another one may."""
+
+
 @lru_cache(maxsize=_KEPT_EVALUATORS)
-def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
+def _evaluator(model: bytes) -> Evaluator:
+    """onnx's reference; onnxruntime, if it is installed, where there is none or it fails. Operators with bodies have
+    the reference alone, which counts the work of loops."""
+    spec = OneNode(model)
+    reference = _reference(spec.proto())
+    if reference is None:
+        return _runtime(spec.proto())
+    alone = any(True for _ in subgraphs(spec.proto().graph.node[0])) or not find_spec("onnxruntime")
+    return reference if alone else _either(reference, spec)
+
+
+def _reference(proto: ModelProto) -> Evaluator | None:
+    """onnx's reference; None where there is none, or a wrong one and onnxruntime instead."""
     from onnx.reference import ReferenceEvaluator
 
-    proto = OneNode(model).proto()
+    node = proto.graph.node[0]
+    opsets = imported(proto.opset_import)
+    version = since_version(node, opsets.get(domain_of(node), 1)) or 1
+    if version < _WRONG.get(title(node), 0) and find_spec("onnxruntime"):
+        return None
+    _state_conditions(proto.graph)
+    with suppress(Exception):  # an operator without a reference, or one that is malformed, raises anything
+        return _running(ReferenceEvaluator(proto, new_ops=bounded_operators()), proto, "its reference")
+    return None
+
+
+def _runtime(proto: ModelProto) -> Evaluator:
+    with refusing(lambda: f"operator {title(proto.graph.node[0])}"):
+        return _running(_runtime_session(proto), proto, "onnxruntime")
+
+
+def _either(reference: Evaluator, spec: OneNode) -> Evaluator:
+    """The reference, or onnxruntime where that fails or makes another shape than ONNX infers."""
+    types: Mapping[str, Declared] = {}
+    with suppress(InputError):
+        types = inferred(spec)
+    wanted = [types.get(value.name) for value in spec.proto().graph.output]
+    runtime = cache(lambda: _runtime(spec.proto()))
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        try:
+            outputs = reference(arrays)
+        except _Failed:
+            with suppress(InputError):
+                return runtime()(arrays)
+            raise
+        known = [(type_.static, out.shape) for type_, out in zip(wanted, outputs, strict=True) if type_]
+        if any(static not in (None, shape) for static, shape in known):
+            with suppress(InputError):
+                return runtime()(arrays)
+        return outputs
+
+    return run
+
+
+def _running(session: Any, proto: ModelProto, what: str) -> Evaluator:
     name = title(proto.graph.node[0])
     inputs = [value.name for value in proto.graph.input]
-    _state_conditions(proto.graph)
-    session: Any = None
-    if proto.graph.node[0].op_type not in _INCOMPLETE or not find_spec("onnxruntime"):
-        with suppress(Exception):  # an operator without a reference, or one that is malformed, raises anything
-            session = ReferenceEvaluator(proto, new_ops=bounded_operators())
-    if session is None:
-        with refusing(lambda: f"operator {name}"):
-            session = _runtime_session(proto)
 
     def run(arrays: Sequence[Array]) -> list[Array]:
         try:
@@ -304,8 +384,8 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
                 outputs = session.run(None, dict(zip(inputs, arrays, strict=True)))
         except InputError as error:
             raise InputError(f"operator {name}: {error}") from None
-        except Exception as error:  # what the reference raises on values that it does not take has no common class
-            raise InputError(f"operator {name} failed in its reference: {_line(error)}") from error
+        except Exception as error:  # what they raise on values that they do not take has no common class
+            raise _Failed(f"operator {name} failed in {what}: {_line(error)}") from error
         if not all(isinstance(out, np.ndarray | np.generic) for out in outputs):
             raise InputError(f"operator {name} gives a sequence or an optional; only tensors are supported")
         return [np.asarray(out) for out in outputs]

@@ -8,7 +8,7 @@ from functools import partial
 
 from eqsat.errors import InputError, ShapeError
 from eqsat.frontends.onnx.operators.elementwise import ACTIVATIONS, PARAMETERS
-from eqsat.frontends.onnx.operators.node import Converter, Node, Row, row
+from eqsat.frontends.onnx.operators.node import Converter, Node, Row, as_attribute, row
 from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.terms.lookups import part
 from eqsat.program import composites, ops
@@ -186,8 +186,8 @@ def _activations(node: Node, defaults: Sequence[str], directions: int) -> list[A
     left = {name: iter(node.attr(f"activation_{name}", ())) for name in ("alpha", "beta")}
     found = []
     for name in map(_NAMES.__getitem__, names):
-        given = {parameter: next(left[parameter], None) for parameter in PARAMETERS.get(name, ())}
-        found.append(partial(ACTIVATIONS[name], **{p: value for p, value in given.items() if value is not None}))
+        given = {p: next(left[p], as_attribute(default)) for p, default in PARAMETERS.get(name, {}).items()}
+        found.append(partial(ACTIVATIONS[name], **given))
     return found
 
 
