@@ -132,6 +132,7 @@ _ELSEWHERE = (("-behind", "b, a", "c, a"), ("-around", "a, b", "c, a"), ("-betwe
 """Where the operand stands that both have in common, if not first. The zero that is met first decides of equal ones."""
 
 _SHARED = "what both have in common is compared once"
+_SHIFTED = "a shift of a row shifts its extreme"  # up to NaN: of -inf + inf beside inf + 1 only one side sees the first
 
 RULES: tuple[Rule, ...] = (
     *lines(*_SAVING),
@@ -167,9 +168,9 @@ PROVING: tuple[Rule, ...] = (
         when=_FLOATING,
     ),
     *lines(
-        ("maximum-of-shifted", "max(a + b[L]) == max(a) + b[W]", "exact", _SUMS, "a shift of a row shifts its extreme"),
-        ("minimum-of-shifted", "min(a + b[L]) == min(a) + b[W]", "exact", _SUMS, "a shift of a row shifts its extreme"),
-        when=f'W = along(L, "r c -> r", r=size(self)); {_FLOATING}',
+        ("maximum-of-shifted", "max(a + b[L]) == max(a) + b[W]", "reassociating", _SUMS, _SHIFTED),
+        ("minimum-of-shifted", "min(a + b[L]) == min(a) + b[W]", "reassociating", _SUMS, _SHIFTED),
+        when='W = along(L, "r c -> r", r=size(self))',
     ),
     *rules(
         "product-over-one-column",

@@ -17,6 +17,7 @@ from eqsat.base.arguments import seconds
 
 STAGES = (
     "start",
+    "rules",
     "read",
     "lower",
     "partition",
@@ -35,7 +36,7 @@ STAGES = (
     "measure",
     "write",
 )
-"""In order. `start` and `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""
+"""In order. `start` to `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""
 
 LONGEST = threading.TIMEOUT_MAX / 2
 """Seconds of the longest limit: threads cannot wait for much more. Longer ones are as good as this."""

@@ -338,7 +338,7 @@ def serve(service: str, memory: int, later: list[str]) -> None:
             os._exit(errno.ENOMEM)  # an orderly exit takes memory, too, and waits for the thread that listens
         except BrokenPipeError:
             return
-        except Exception as error:  # noqa: BLE001  every failure must reach the parent as a message
+        except BaseException as error:  # noqa: BLE001  every failure must reach the parent, panics of compiled code too
             send("error", f"{type(error).__name__}: {error}")
 
 

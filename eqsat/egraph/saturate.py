@@ -202,8 +202,7 @@ def _ask(
             if message is None:
                 return best, "time"
             kind, content = message
-            if kind == "error":
-                finished = True
+            if kind == "error":  # compiled code may have panicked: nobody asks this worker again
                 raise EqsatError(f"saturation failed: {content}")
             if kind in ("checkpoint", "done"):
                 best = content

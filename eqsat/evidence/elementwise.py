@@ -18,8 +18,8 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.base.numerics import HALVES, INTS, Array, np_dtype
-from eqsat.evidence.instances import Instance, Unfit
-from eqsat.evidence.reference import apply, bits_agree
+from eqsat.evidence.instances import IllFormed, Instance, Unfit
+from eqsat.evidence.reference import Undefined, apply, bits_agree
 from eqsat.language.rule import Rule, Var
 
 _PATTERNS = 1 << 16
@@ -46,8 +46,13 @@ def check_values(rule: Rule) -> tuple[int, str]:
     points = 0
     for dtype, held_in in _types(rule):
         for instance in _instances(rule, dtype):
-            with np.errstate(all="ignore"):
-                size, wrong = _compared(instance, held_in)
+            try:
+                with np.errstate(all="ignore"):
+                    size, wrong = _compared(instance, held_in)
+            except Undefined:
+                continue
+            except IllFormed:
+                return points, f"{rule.name} in {dtype} has no value on the right alone"
             points += size
             if wrong:
                 return points, f"{rule.name} in {dtype} {wrong}"
@@ -67,8 +72,11 @@ def defined_apart(rule: Rule) -> str:
         if len(leaves) < len(instance.types):
             continue
         instance.resize(_GENERIC)
-        with np.errstate(all="ignore"):
-            left, right = instance.sides(leaves)
+        try:
+            with np.errstate(all="ignore"):
+                left, right = instance.sides(leaves)
+        except Undefined:
+            continue
         if left.dtype.kind != "f":
             continue
         lost = np.isnan(right) & np.isfinite(left)

@@ -1,5 +1,7 @@
 """Random instances of rules: sizes, layouts, functions and element types that fit a left side; values for its leaves.
 
+A number that the left side spells is that number; others are drawn, often near those that the rule names anywhere.
+
 Layouts are drawn along the dims of the operator that they feed (permutations, slices, flips, broadcasts, padding), so
 that guards hold often. Dims are small: 1, odd, even, now and then 0; views have ranks 1 to 5.
 """
@@ -28,9 +30,11 @@ from eqsat.base.numerics import (
     is_float,
     kind_of,
     np_dtype,
+    scalar,
 )
-from eqsat.evidence.reference import PRIME, Apply, apply
-from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Fact, Guard, Pat, Pattern, Rule, Var, number
+from eqsat.errors import ShapeError
+from eqsat.evidence.reference import PRIME, Apply, Undefined, apply
+from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var, number
 from eqsat.language.tables import find
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Axis, Layout
@@ -41,6 +45,22 @@ _EMPTY_SHARE = 0.06
 """Share of the instances in which a dim may be 0."""
 
 _FILLS = (0.0, 0.0, 1.0, 2.0, 0.5, 3.0, -3.0, 4.0, -1.0)
+_ODD_SHARE = 0.5
+"""Share of the numbers that are not one of these fills."""
+
+_ABOVE, _BELOW = (1, -1, 2, -3, 5, 7, -12), (1, 2, 3, 4, 5, 6, 10, 12)
+_LARGEST_NUMBER = 1000
+"""Numbers are fractions of these or whole: a sum, product or quotient of two is known by its residue, even rounded."""
+
+_NEAR_SHARE = 0.3
+"""Share of the values of many magnitudes that are near a number of the rule, where it has one."""
+
+_STEPS = (-1, -0.5, 0, 0.5, 1)
+
+_POWERS = {"int32": (0, 2), "int64": (0, 4)}
+_POWERS_OF_FLOATS = (-3, 3)
+"""Powers of ten of values of many magnitudes: products of three fit in integers, and keep a millionth in float64."""
+
 _CAST_SHARE = 2
 """One conversion is drawn for so many functions that keep the element type."""
 
@@ -84,7 +104,9 @@ def special(draw: random.Random, dtype: str) -> float | int:
         return draw.choice(_specials(dtype))
     if dtype in INTS:
         ends = np.iinfo(np_dtype(dtype))
-        return draw.choice((0, 1, -1, 2, 3, int(ends.min), int(ends.max), int(ends.min) + 1, int(ends.max) // 2))
+        return draw.choice(
+            (0, 1, -1, 2, 3, int(ends.min), int(ends.max), int(ends.min) + 1, int(ends.max) // 2, int(ends.max) // 3)
+        )
     return whole(draw, dtype)
 
 
@@ -101,6 +123,57 @@ def unbounded(draw: random.Random, dtype: str) -> float | int:
     if not is_float(dtype):
         return whole(draw, dtype)
     return draw.choice((np.nan, np.inf, -np.inf, 0.0, 1.0, -1.0, 0.5, 3.0, -2.5, 800.0, -800.0, 4.0, -3.0, 1.5, -0.5))
+
+
+def magnitudes(near: Sequence[int]) -> Values:
+    """Numbers of many magnitudes, and those next to the given ones: there a bound shows that no small number meets."""
+
+    def value(draw: random.Random, dtype: str) -> float | int:
+        if dtype == "bool":
+            return whole(draw, dtype)
+        if near and draw.random() < _NEAR_SHARE:
+            found = draw.choice(near) + draw.choice(_STEPS)
+        else:
+            found = draw.gauss(0.0, 1.0) * 10.0 ** draw.randint(*_POWERS.get(dtype, _POWERS_OF_FLOATS))
+        return found if is_float(dtype) else _clipped(round(found), dtype)
+
+    return value
+
+
+def _odd(draw: random.Random, near: Sequence[int], sizes: Sequence[int], dtype: str) -> float | int:
+    """A number that no rule may rely on: near those given, a fraction, what makes a mean over a size, a large one, the
+    other zero, or none."""
+    near = [n for n in near if abs(n) <= _LARGEST_NUMBER]
+    if near and draw.random() < _NEAR_SHARE:
+        return draw.choice(near) + draw.choice(_STEPS)
+    fraction, large = draw.choice(_ABOVE) / draw.choice(_BELOW), draw.randint(-_LARGEST_NUMBER, _LARGEST_NUMBER)
+    shares = [1 / size for size in sizes if 0 < size <= max(_BELOW)]
+    return draw.choice((fraction, fraction, large, *shares, *((-0.0, np.nan) if is_float(dtype) else ())))
+
+
+def _clipped(value: int, dtype: str) -> int:
+    ends = np.iinfo(np_dtype(dtype))
+    return max(int(ends.min), min(int(ends.max), value))
+
+
+def _named_numbers(rule: Rule) -> list[int]:
+    """The whole numbers that a rule names as values: on either side, or in its guard."""
+    asks = [guard for guard in rule.when if isinstance(guard, Ask) and guard.table in ("is_value", "count_as")]
+    return sorted({a.value for ask in asks for a in ask.args if isinstance(a, Lit) and isinstance(a.value, int)})
+
+
+def _spelled(literal: int, dtype: str) -> float | int | bool:
+    """A whole number as an element of a type.
+
+    Raises:
+        Unfit: the type does not hold it.
+    """
+    if dtype == "bool" and literal in (0, 1):
+        return bool(literal)
+    found = find("count_as").fn(literal, dtype)
+    if found is None:
+        raise Unfit
+    return found[0]
 
 
 @lru_cache(maxsize=len(FLOATS))
@@ -125,6 +198,14 @@ def _functions(row: CoreOp, dtype: str) -> list[str]:
     return ["and", "or", *COMPARE] if dtype == "bool" else list(_PATTERN_FUNCTIONS)
 
 
+class IllFormed(Exception):
+    """The right side has no value where the left one has."""
+
+
+_HAS_NO_VALUE = (ShapeError, ValueError, IndexError, TypeError)
+"""What operators raise on sizes that do not fit, places that are not there, and types that they do not take."""
+
+
 class Unfit(Exception):
     """The draw does not fit the pattern; another is drawn."""
 
@@ -135,6 +216,7 @@ class Instance:
     Attributes:
         bindings: variable to size (of an array), integer, layout, function name, value or dtype.
         types: array variable to element type.
+        wide: draws values of many magnitudes, and near the numbers of the rule.
 
     Raises:
         Unfit: the draw led nowhere.
@@ -149,6 +231,9 @@ class Instance:
         self._viewed: dict[str, int] = {}
         self._values: set[str] = set()
         self._lengths: set[str] = set()  # of numbers
+        self._literals = rule.literals
+        self._near = _named_numbers(rule)
+        self.wide = magnitudes(self._near)
         self.bindings["self"] = self._shape(rule.left, None, dtype)
         if any(isinstance(v, int) and v > _LARGEST for v in self.bindings.values()):
             raise Unfit
@@ -237,16 +322,28 @@ class Instance:
     def _shape_leaf(self, pattern: Pat, size: int | None, dtype: str) -> int:
         if size is None:
             size = self._dim() * self._dim()
-        given = self.draw.choice((*_FILLS, np.inf, -np.inf) if is_float(dtype) else _FILLS)
-        given = given if is_float(dtype) else bool(given) if dtype == "bool" else int(given)
-        drawn = {"value": given, "int": size, "dtype": dtype}
+        drawn = {"value": self._number, "int": lambda *_: size, "dtype": lambda *_: dtype}
         for attr, (_, kind) in zip(pattern.attrs, CORE[pattern.op].attrs, strict=True):
             if isinstance(attr, Var) and kind in ("value", "int"):
                 (self._values if kind == "value" else self._lengths).add(attr.name)
-            bound = self.bindings.setdefault(attr.name, drawn[kind]) if isinstance(attr, Var) else self.number(attr)
-            if bound != drawn[kind] and kind != "value":
+            if isinstance(attr, Var) and attr.name not in self.bindings:
+                self.bindings[attr.name] = drawn[kind](attr.name, dtype)
+            if kind != "value" and self.number(attr) != drawn[kind]():
                 raise Unfit
         return size
+
+    def _number(self, name: str, dtype: str) -> float | int | bool:
+        """The number that a name of the left side stands for: the one that it spells, or a random one."""
+        if name in self._literals:
+            return _spelled(self._literals[name], dtype)
+        fills = (*_FILLS, np.inf, -np.inf) if is_float(dtype) else _FILLS
+        odd = self.draw.random() < _ODD_SHARE
+        given = _odd(self.draw, self._near, self._sizes(), dtype) if odd else self.draw.choice(fills)
+        return scalar(given if is_float(dtype) else int(given), dtype)
+
+    def _sizes(self) -> list[int]:
+        """The sizes that are known so far."""
+        return [v for name, v in self.bindings.items() if type(v) is int and name not in self._values]
 
     def _shape_view(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
         (name,) = pattern.attrs
@@ -387,7 +484,7 @@ class Instance:
     @property
     def empty(self) -> bool:
         """Whether some dim is 0."""
-        return any(v == 0 and type(v) is int for name, v in self.bindings.items() if name not in self._values)
+        return 0 in self._sizes()
 
     @property
     def fills_with_infinity(self) -> bool:
@@ -424,15 +521,26 @@ class Instance:
 
         Raises:
             Undefined: the left side has no value.
-            ShapeError, ValueError, IndexError: the right side has none: its sizes do not fit.
+            IllFormed: the right side has none, where the left one has.
         """
-        with np.errstate(all="ignore"):
-            return self._value(self.rule.left, leaves, meaning), self._value(self.rule.right, leaves, meaning)
+        left = self.left(leaves, meaning)
+        try:
+            with np.errstate(all="ignore"):
+                return left, self._value(self.rule.right, leaves, meaning)
+        except _HAS_NO_VALUE as error:
+            raise IllFormed(str(error)) from None
 
     def left(self, leaves: Mapping[str, Array], meaning: Apply = apply) -> Array:
-        """The left side on these arrays."""
-        with np.errstate(all="ignore"):
-            return self._value(self.rule.left, leaves, meaning)
+        """The left side on these arrays.
+
+        Raises:
+            Undefined: it has no value.
+        """
+        try:
+            with np.errstate(all="ignore"):
+                return self._value(self.rule.left, leaves, meaning)
+        except _HAS_NO_VALUE as error:
+            raise Undefined(str(error)) from None
 
     def _value(self, pattern: Pattern, leaves: Mapping[str, Array], meaning: Apply) -> Array:
         if isinstance(pattern, Var):
@@ -453,7 +561,8 @@ class Instance:
 
     def arrays(self, values: Values) -> dict[str, Array]:
         """Random values for the leaves, each of its element type."""
-        return {
-            name: np.array([values(self.draw, dtype) for _ in range(self.bindings[name])], dtype=np_dtype(dtype))
-            for name, dtype in self.types.items()
-        }
+        with np.errstate(over="ignore"):
+            return {
+                name: np.array([values(self.draw, dtype) for _ in range(self.bindings[name])], dtype=np_dtype(dtype))
+                for name, dtype in self.types.items()
+            }

@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat.evidence.host_evidence import check_host_rule
 from eqsat.evidence.soundness import Evidence, check_rule, too_weak
-from eqsat.language.rule import AnyRule, Fact, HostRule, Rule
+from eqsat.language.rule import AnyRule, HostRule, Rule, spelled
 
 HELD = 40
 """Instances on which the guard of a rule must hold before it counts as judged."""
@@ -24,6 +24,7 @@ class Judgement:
     Attributes:
         rule, numerics: its name and declared class.
         held: instances on which its guard held, or equalities that it stated.
+        unpaid: instances that only `worth` refused; they are evidence as well.
         drawn: instances drawn, or e-graphs that it was run on.
         methods: how both sides were compared: `bits`, `field` (modulo a prime), `integers`, `float`.
         dtypes: element types of the instances.
@@ -45,6 +46,7 @@ class Judgement:
     stricter: str | None
     counterexample: str
     seconds: float
+    unpaid: int = 0
     outside: dict[str, int] = field(default_factory=dict)
     """Instances outside each part of the guard."""
 
@@ -53,7 +55,7 @@ class Judgement:
         """`sound`, `unsound`, `not seen` (the guard never held), `over-classed` or `needless guard`."""
         if self.counterexample:
             return "unsound"
-        if not self.held:
+        if not self.held and not self.unpaid:
             return "not seen"
         if self.stricter:
             return "over-classed"
@@ -80,6 +82,7 @@ class Judgement:
             "numerics": self.numerics,
             "verdict": self.verdict,
             "held": self.held,
+            "unpaid": self.unpaid,
             "drawn": self.drawn,
             "methods": self.methods,
             "dtypes": self.dtypes,
@@ -108,6 +111,7 @@ def judge(rule: AnyRule, held: int = HELD, seed: int = 0) -> Judgement:
         stricter=too_weak(rule, evidence),
         counterexample="" if evidence.failure is None else str(evidence.failure),
         seconds=time.monotonic() - begun,
+        unpaid=evidence.unpaid,
         outside={part: seen.drawn for part, seen in evidence.outside.items()},
     )
 
@@ -117,7 +121,7 @@ def _guard(rule: AnyRule, evidence: Evidence) -> str:
         return "in code" if rule.guard_text else "none"
     if any(seen.needed for seen in evidence.outside.values()):
         return "needed"
-    return "worth" if rule.when else "none"
+    return "worth" if any(spelled(guard) is None for guard in rule.when) else "none"
 
 
 def _needless(rule: AnyRule, evidence: Evidence) -> list[str]:
@@ -125,5 +129,5 @@ def _needless(rule: AnyRule, evidence: Evidence) -> list[str]:
     if isinstance(rule, HostRule):
         return []
     parts = zip(rule.when, rule.guard_parts, strict=True)
-    required = [text for guard, text in parts if guard not in rule.worth and not isinstance(guard, Fact)]
-    return [text for text in required if not evidence.outside[text].needed]
+    required = [text for guard, text in parts if guard not in rule.worth]
+    return [text for text in required if text in evidence.outside and not evidence.outside[text].needed]

@@ -6,8 +6,12 @@ are polynomial, exactly on integers, up to rounding in floats, and must neither 
 A `range-changing` rule must agree where both sides are finite. A class must also be deserved: instances must show
 rounding (`reassociating`) or a finite value that meets none (`range-changing`), else the class is too weak.
 
+Values are small whole numbers, rough ones, and ones of many magnitudes, also next to the numbers that the rule names:
+a bound that no small value meets shows in those.
+
 Guards are tried from outside: on instances that every part of the guard but one admits, a part of `when` must let
-something wrong through, and a part of `worth` must not.
+something wrong through, and a part of `worth` must not. What only `worth` refuses is evidence as well, since the sides
+are equal there: a rule may pay at sizes that no instance has.
 """
 
 from __future__ import annotations
@@ -21,10 +25,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.numerics import DTYPES, FLOATS, HALVES, Array, dtype_name, is_float
-from eqsat.errors import ShapeError
-from eqsat.evidence.instances import Instance, Unfit, Values, rough, signs, special, unbounded, whole
+from eqsat.evidence.instances import IllFormed, Instance, Unfit, Values, rough, signs, special, unbounded, whole
 from eqsat.evidence.reference import Apply, Undefined, apply, close, elsewhere, exact, same_bits
-from eqsat.language.rule import AnyRule, Ask, Fact, Guard, Numerics, Rule
+from eqsat.language.rule import AnyRule, Ask, Fact, Guard, Numerics, Rule, spelled
 from eqsat.layout.arithmetic import Layout
 
 _MOST_DRAWN = 6000
@@ -55,7 +58,7 @@ class Counterexample:
 
     def __str__(self) -> str:
         shown = {k: (v.key() if isinstance(v, Layout) else v) for k, v in self.bindings.items()}
-        right = "nothing: its sizes do not fit" if self.right is None else _shown(self.right)
+        right = "nothing: its sizes or types do not fit" if self.right is None else _shown(self.right)
         return f"with {shown}: left {_shown(self.left)}, right {right} ({self.how}, {dtype_name(self.left.dtype)})"
 
     @property
@@ -96,6 +99,7 @@ class Evidence:
 
     Attributes:
         drawn, held: instances drawn, and those whose guard held.
+        unpaid: instances that only `worth` refused, on which both sides were compared as well.
         methods: how both sides were compared: `bits`, `field`, `integers`, `float`.
         dtypes: element types of the instances.
         outside: by the text of each part of the guard that is no question of constness.
@@ -105,6 +109,7 @@ class Evidence:
 
     drawn: int = 0
     held: int = 0
+    unpaid: int = 0
     methods: set[str] = field(default_factory=set)
     dtypes: set[str] = field(default_factory=set)
     outside: dict[str, Outside] = field(default_factory=dict)
@@ -144,7 +149,7 @@ class _Judge:
         self.rule, self.draw = rule, draw
         self.evidence = Evidence()
         self.texts = dict(zip(rule.when, rule.guard_parts, strict=True))
-        self.parts = [guard for guard in rule.when if not isinstance(guard, Fact)]
+        self.parts = [guard for guard in rule.when if not isinstance(guard, Fact) and spelled(guard) is None]
         self.evidence.outside = {
             self.texts[guard]: Outside(undefined=isinstance(guard, Ask) and bool(guard.gives)) for guard in self.parts
         }
@@ -199,7 +204,10 @@ class _Judge:
             seen.drawn += 1
             seen.differs = seen.differs or differs
         if not needed:
+            self.evidence.unpaid += 1
             self.evidence.failure = differs
+            if differs is None:
+                self.look_for_witness(instance)
 
     def tried_everything(self) -> bool:
         """Whether enough was seen outside every part of the guard, and every element type if it can be."""
@@ -221,14 +229,16 @@ class _Judge:
     def _methods(self, instance: Instance) -> list[tuple[str, Values]]:
         """(method, values) pairs in which the two sides of an instance are compared."""
         if self.rule.numerics == "exact":
-            return [("bits", self.draw.choice((whole, rough, signs))), ("bits", special)]
+            return [("bits", self.draw.choice((whole, rough, signs, instance.wide))), ("bits", special)]
         if not is_float(self.dtype):
-            return [("field", whole), ("integers", whole)]
+            return [("field", whole), ("integers", whole), ("integers", instance.wide)]
         if instance.fills_with_infinity and self.rule.numerics == "reassociating":
             return [("range", unbounded)]
+        # Where magnitudes differ, float32 keeps nothing of the small terms: float64 speaks for it.
+        widely = [("where finite", instance.wide)] if self.dtype == "float64" else []
         if self.rule.numerics == "range-changing":
-            return [("field", whole), ("where finite", whole), ("where finite", rough)]
-        found: list[tuple[str, Values]] = [("field", whole), ("float", whole), ("float", rough)]
+            return [("field", whole), ("where finite", whole), ("where finite", rough), *widely]
+        found: list[tuple[str, Values]] = [("field", whole), ("float", whole), ("float", rough), *widely]
         return found if instance.empty else [*found, ("range", unbounded)]  # a sum of nothing knows no NaN
 
     def _compared(self, instance: Instance, method: str, values: Values) -> Counterexample | None:
@@ -238,7 +248,7 @@ class _Judge:
             left, right = instance.sides(leaves, meaning)
         except Undefined:
             return None
-        except (ShapeError, ValueError, IndexError):
+        except IllFormed:
             return Counterexample(instance.bindings, instance.left(leaves, meaning), None, "ill-formed")
         if method != "range":  # part of comparing floats
             self.evidence.methods.add("float" if method == "where finite" else method)
@@ -256,17 +266,24 @@ class _Judge:
         method, samples = ("bits", (rough, special, signs)) if reassociates else ("range", (unbounded,))
         # Exact means so in every library: the last bits of its functions are not those of the one at hand.
         for values, meaning in product(samples, (apply, elsewhere) if reassociates else (apply,)):
-            left, right = instance.sides(instance.arrays(values), meaning)
+            try:
+                left, right = instance.sides(instance.arrays(values), meaning)
+            except Undefined:
+                continue
             if not agree(left, right, method):
                 self.evidence.witness = Counterexample(dict(instance.bindings), left, right, _HOW[method])
+
+    def _equal(self, instance: Instance) -> bool:
+        """Whether the two sides must be equal on an instance, be it worth replacing one by the other or not."""
+        refusing = self.refusing(instance)
+        return refusing is not None and set(refusing) <= set(self.rule.worth)
 
     def search_smaller(self) -> None:
         """Draw on for a counterexample that is easier to read."""
         drawn, least = self.evidence.drawn, self.evidence.failure
         assert least is not None
         for instance in self.instances(_SMALLER_TRIES):
-            refusing = self.refusing(instance)
-            if refusing is not None and set(refusing) <= set(self.rule.worth):
+            if self._equal(instance):
                 found = self.difference(instance)
                 if found is not None and found.size < least.size:
                     least = found
@@ -277,7 +294,7 @@ class _Judge:
         self.dtypes = [d for d in FLOATS if self._fits(d)]
         drawn = self.evidence.drawn
         for instance in self.instances(_WITNESS_TRIES):
-            if self.refusing(instance) == []:
+            if self._equal(instance):
                 self.look_for_witness(instance)
             if self.evidence.witness is not None:
                 break
@@ -302,14 +319,15 @@ def agree(left: Array, right: Array, method: str) -> bool:
         return same_bits(left, right)
     if method == "float":
         return close(left, right)
-    both = np.isfinite(left) & np.isfinite(right)
     if method == "range":
         return bool(np.array_equal(np.isfinite(left), np.isfinite(right)))
-    return close(left[both], right[both])
+    both = np.isfinite(left) & np.isfinite(right)
+    return close(left[both], right[both], "float32" if is_float(dtype_name(left.dtype)) else None)
 
 
 def too_weak(rule: AnyRule, evidence: Evidence) -> Numerics | None:
     """The stricter class that no instance speaks against, where there is one."""
-    if rule.numerics == "exact" or evidence.witness is not None or evidence.failure is not None or not evidence.held:
+    compared = evidence.held or evidence.unpaid
+    if rule.numerics == "exact" or evidence.witness is not None or evidence.failure is not None or not compared:
         return None
     return "exact" if rule.numerics == "reassociating" else "reassociating"

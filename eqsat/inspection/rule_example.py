@@ -28,6 +28,7 @@ from eqsat.program.term import topological as terms_below
 from eqsat.tracing.expression import parse
 
 _DRAWS = 400
+_LARGEST_SHOWN = 10
 _DTYPES = ("float32", "float64", "int32", "bool")
 _COVER_SECONDS = 1.0
 _DEVICE = "mi300x"
@@ -111,7 +112,7 @@ def _side(node: Node, text: str) -> Side:
 
 
 def _drawn(row: Rule) -> Found | None:
-    """An instance whose guard holds: the first without sizes of 1 and numbers 0 or 1, else the first."""
+    """An instance whose guard holds: the first without sizes of 1 and numbers that teach little, else the first."""
     spare: Instance | None = None
     for seed in range(_DRAWS):
         try:
@@ -121,11 +122,16 @@ def _drawn(row: Rule) -> Found | None:
         if instance.empty or not all(instance.holds(guard) for guard in row.when):
             continue
         sizes = [v for name, v in instance.bindings.items() if isinstance(v, int) and name in _drawn_sizes(row)]
-        numbers = [v for v in instance.bindings.values() if isinstance(v, float)]
-        if all(size > 1 for size in sizes) and not any(v in (0.0, 1.0) for v in numbers):
+        numbers = [v for name, v in instance.bindings.items() if isinstance(v, float) and name not in row.literals]
+        if all(size > 1 for size in sizes) and all(map(_reads_well, numbers)):
             return _nodes(row, instance)
         spare = spare or instance
     return _nodes(row, spare) if spare is not None else None
+
+
+def _reads_well(number: float) -> bool:
+    """Whether a number is a few halves, neither 0 nor 1."""
+    return abs(number) <= _LARGEST_SHOWN and (2 * number).is_integer() and number not in (0.0, 1.0)
 
 
 @lru_cache(maxsize=64)

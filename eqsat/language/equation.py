@@ -26,6 +26,7 @@ and `viewed` the one with it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -56,6 +57,9 @@ from eqsat.language.rule import (
 )
 from eqsat.language.signs import attribute, product
 from eqsat.language.text import side, written
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+"""Names of users' rules: they are told to egglog, printed, and listed on the command line."""
 
 _SYMBOLS = {ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=", ast.Gt: ">", ast.GtE: ">="}
 assert set(_SYMBOLS.values()) == set(COMPARISONS)
@@ -225,9 +229,11 @@ def rule(name: str, text: str, **row: Unpack[Row]) -> Rule:
             `Equation.orient`.
 
     Raises:
-        InputError: the text does not parse, its shapes do not fit, it names an operator, function or variable that is
-            not known, or the row gives two rules.
+        InputError: the name is none; the text does not parse, its shapes do not fit, it names an operator, function or
+            variable that is not known, or the row gives two rules.
     """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(f"rule {name!r}: a name is up to 100 letters, digits, `-`, `_` and `.`, a letter first")
     if "?" in text:
         raise InputError(f"rule {name!r}: a view that may be missing gives two rules; state each by itself")
     if row.get("mirror"):

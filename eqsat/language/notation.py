@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 
 from eqsat.errors import InputError
 from eqsat.language.axes import ONE, Axes
-from eqsat.language.rule import Arith, Attr, Lit, Var
+from eqsat.language.rule import LARGEST, Arith, Attr, Lit, Var
 from eqsat.language.signs import BEFORE, FUNCTION, UNCALLED, attribute, parsed, product
 from eqsat.language.unify import Cell, Node, Shape, roots
 from eqsat.program.core_table import CORE, CoreOp, result_dtype
@@ -95,7 +95,9 @@ class Statement:
                 return self._number(name) if name in self._numbers else self._array(name)
             case ast.Constant(bool()):
                 raise self._error("expected an operator or a variable", tree)
-            case ast.Constant(int()) | ast.UnaryOp(ast.USub(), ast.Constant(int())):
+            case ast.Constant(int(value)) | ast.UnaryOp(ast.USub(), ast.Constant(int(value))):
+                if value > LARGEST:
+                    raise self._error("expected a whole number up to 2**53", tree)
                 return self._number(ast.unparse(tree))
             case ast.UnaryOp(op, operand) if type(op) in BEFORE:
                 return self._function(Lit(BEFORE[type(op)]), [operand])

@@ -36,6 +36,10 @@ class Var:
     name: str
 
 
+LARGEST = 2**53
+"""The largest magnitude of whole numbers in rules: float64 holds all up to here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lit:
     """A literal attribute: an integer or a function name."""
@@ -145,6 +149,11 @@ class Rule:
         """Each guard of `when` as it was written."""
         return tuple(self.guard_text.split("; ")) if self.guard_text else ()
 
+    @property
+    def literals(self) -> dict[str, int]:
+        """The whole numbers that the left side spells, by the names that its pattern has for them."""
+        return dict(filter(None, map(spelled, self.when)))
+
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
@@ -166,6 +175,14 @@ class HostRule:
 
 
 AnyRule = Rule | HostRule
+
+
+def spelled(guard: Guard) -> tuple[str, int] | None:
+    """The name and value of the number of the left side that a guard stands for, where nobody wrote that guard."""
+    match guard:
+        case Ask("is_value", (Var(name), Lit(int(value))), ()) if name == str(value):
+            return name, value
+    return None
 
 
 def patterns(pattern: Pattern) -> Iterator[Pattern]:

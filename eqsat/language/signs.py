@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from eqsat.errors import InputError
-from eqsat.language.rule import Arith, Attr, Lit, Var
+from eqsat.language.rule import LARGEST, Arith, Attr, Lit, Var
 
 INFIX = {
     "add": "+",
@@ -86,9 +86,11 @@ def attribute(tree: ast.expr, where: str) -> Attr:
     match tree:
         case ast.Name(name):
             return Var(name)
+        case ast.Constant(int(value)) if value > LARGEST:
+            raise InputError(f"{where}: expected a whole number up to 2**53, got {ast.unparse(tree)}")
         case ast.Constant(int() | str() as value):
             return Lit(value)
-        case ast.UnaryOp(ast.USub(), ast.Constant(int() as value)):
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() as value)) if value <= LARGEST:
             return Lit(-value)
         case ast.BinOp(left, op, right) if type(op) in _ARITHMETIC:
             return Arith(_ARITHMETIC[type(op)], attribute(left, where), attribute(right, where))

@@ -71,6 +71,8 @@ def value_of(fn: str, value: Any, dtype: str) -> Row | None:
     row = UNARY.get(fn)
     if row is None or row.result or kind_of(dtype) not in row.kinds:
         return None
+    if fn == "relu":
+        return value_of_two("max", value, type(value)(0), dtype)
     if "exact" in row.traits:
         return (_computed(fn, dtype, value),)
     return value_of_two("div", 1.0, value, dtype) if fn == "reciprocal" else None
@@ -84,6 +86,8 @@ def value_of_two(fn: str, left: Any, right: Any, dtype: str) -> Row | None:
     """
     if fn not in (*_OF_FRACTIONS, "min", "max") or kind_of(dtype) not in BINARY[fn].kinds:
         return None
+    if fn in ("min", "max") and left == right:
+        return (left,)  # of zeros, too: the first of two equal operands, as everywhere
     found = _computed(fn, dtype, left, right)
     if not is_float(dtype) or fn in ("min", "max"):
         return (found,)

@@ -80,8 +80,8 @@ def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
     """The cheapest answer for the serialized e-graph in ``path`` found within ``time_limit`` seconds, reading included.
 
     Returns:
-        cost, lower_bound, gap ((cost - lower_bound) / |cost|), optimal, seconds, and choices (class id -> node id for
-        the classes that the answer uses).
+        cost, lower_bound, gap ((cost - lower_bound) / |cost|, None where that divides by 0), optimal, seconds, and
+        choices (class id -> node id for the classes that the answer uses).
 
     Raises:
         InputError: the file is not a serialized e-graph, or a root has no node or no acyclic derivation.
@@ -102,7 +102,7 @@ def _extract_file(path: str | Path, time_limit: float) -> dict[str, Any]:
     return {
         "cost": cost,
         "lower_bound": bound,
-        "gap": 0.0 if cost == bound else (cost - bound) / max(abs(cost), 1e-300),
+        "gap": 0.0 if cost == bound else (cost - bound) / abs(cost) if cost else None,
         "optimal": solution.optimal,
         "seconds": time.monotonic() - start,
         "choices": choices,
@@ -171,6 +171,8 @@ def parse(data: Any, name: str = "e-graph", deadline: float = math.inf) -> Seria
     if bad is not None:
         root = list(index)[bad]
         raise InputError(f"{name}: root e-class {root!r} has no acyclic derivation; nothing to extract")
+    reachable = _reachable(problem)
+    integers = [cost if c in reachable else 0 for c, cost in zip(problem.node_class, integers, strict=True)]
     shift = _shift_negative(problem, integers, deadline)
     signed = integers if min(integers) < 0 else None
     problem.node_cost = [max(0, cost) for cost in integers]
@@ -214,6 +216,18 @@ def _units(exact: Mapping[float, Fraction]) -> dict[float, int]:
 
 def _scale(exact: Mapping[float, Fraction]) -> int:
     return math.lcm(*{f.denominator for f in exact.values()})
+
+
+def _reachable(problem: Problem) -> set[int]:
+    """The classes that the roots can use; what others cost is nothing to any answer."""
+    members = problem.members()
+    seen, work = set(problem.roots), list(problem.roots)
+    while work:
+        for i in members[work.pop()]:
+            new = set(problem.children[i]) - seen
+            seen |= new
+            work += new
+    return seen
 
 
 def _shift_negative(bare: Problem, costs: list[int], deadline: float) -> int:

@@ -11,14 +11,17 @@ changes. Columns are x for each node and y for each class. Rows are
 
 Since no used class is in a cycle, going from a class to its users always ends at a root, so the solutions are exactly
 the answers.
+
+The program is solved in floats, whose error is a share of the largest cost. Where there are few answers, all are tried.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 
 import numpy as np
 
@@ -36,6 +39,9 @@ FIRST_SHARE, CLIMB_SHARE = 0.1, 0.2
 """Shares of the time for the starting answer: to find the cheapest with negative costs taken as 0, and to improve it
 by single changes."""
 
+FEW = 1 << 16
+"""Choices of a node for each class, times classes, of which all are tried."""
+
 
 def solve_signed(problem: Problem, costs: Sequence[int], time_limit: float) -> Solution:
     """The cheapest answer found within `time_limit` seconds, or until Ctrl-C, with a proven lower bound.
@@ -48,11 +54,15 @@ def solve_signed(problem: Problem, costs: Sequence[int], time_limit: float) -> S
         Underivable: a root has no acyclic derivation.
     """
     begun = time.monotonic()
+    model = _Model(problem, costs)
+    if len(model.members) * math.prod(map(len, model.members.values())) <= FEW:
+        best = min(_answers(problem, model.members), key=lambda choice: _total(choice, costs))
+        least = _total(best, costs)
+        return Solution(best, least, least, True, time.monotonic() - begun)
     choice = solve(problem, FIRST_SHARE * time_limit).choice
     choice = _climbed(problem, costs, choice, begun + (FIRST_SHARE + CLIMB_SHARE) * time_limit)
     cost = _total(choice, costs)
     bound = _trivial_bound(problem, costs)
-    model = _Model(problem, costs)
     interrupts = Interruptible()
     left = max(0.01, time_limit - (time.monotonic() - begun))
     found = interrupts.run(lambda: model.solve(choice, left), None)
@@ -67,6 +77,13 @@ def solve_signed(problem: Problem, costs: Sequence[int], time_limit: float) -> S
             lost = PROVEN * max(abs(cost), model.unit)
             bound = max(bound, min(cost, step * math.ceil((proven - lost) / step)))
     return Solution(choice, cost, bound, bound == cost, time.monotonic() - begun)
+
+
+def _answers(problem: Problem, members: Mapping[int, Sequence[int]]) -> Iterator[dict[int, int]]:
+    """All answers, some more than once."""
+    for nodes in product(*members.values()):
+        with suppress(CheckFailed):  # a cycle
+            yield used_choice(problem, dict(zip(members, nodes, strict=True)))
 
 
 def _total(choice: dict[int, int], costs: Sequence[int]) -> int:
@@ -106,6 +123,7 @@ class _Model:
     """The program for HiGHS: a column for each remaining node and class, and levels.
 
     Attributes:
+        members: the remaining nodes of each remaining class.
         unit: the cost that 1 in the program represents.
     """
 
@@ -113,10 +131,10 @@ class _Model:
         reduction = Reduction(problem)
         reduction.drop_underivable()
         reduction.drop_unreachable()
-        self._members = {c: list(m) for c, m in reduction.members.items()}
-        self._kids = {i: sorted(reduction.kids[i]) for m in self._members.values() for i in m}
+        self.members = {c: list(m) for c, m in reduction.members.items()}
+        self._kids = {i: sorted(reduction.kids[i]) for m in self.members.values() for i in m}
         self._node = {i: k for k, i in enumerate(self._kids)}
-        self._class = {c: len(self._node) + k for k, c in enumerate(self._members)}
+        self._class = {c: len(self._node) + k for k, c in enumerate(self.members)}
         self.unit = max((abs(costs[i]) for i in self._node), default=0) or 1
         self._costs = [costs[i] / self.unit for i in self._node]
         self._roots = set(problem.roots)
@@ -130,13 +148,13 @@ class _Model:
         self._rule_out_cycles()
 
     def _choose(self) -> None:
-        for c, nodes in self._members.items():
+        for c, nodes in self.members.items():
             y = self._class[c]
             self._rows.add([y, *(self._node[i] for i in nodes)], [-1.0] + [1.0] * len(nodes), 0.0, 0.0)
 
     def _need(self) -> None:
-        users: dict[int, list[int]] = {c: [] for c in self._members}
-        for c, nodes in self._members.items():
+        users: dict[int, list[int]] = {c: [] for c in self.members}
+        for c, nodes in self.members.items():
             needing: dict[int, list[int]] = {}
             for i in nodes:
                 for d in self._kids[i]:
@@ -151,7 +169,7 @@ class _Model:
 
     def _rule_out_cycles(self) -> None:
         """Level(c) - level(d) - k s >= 1 - k in a component of k classes; s sums x over the nodes of c that need d."""
-        needs = {c: dict.fromkeys(d for i in m for d in self._kids[i]) for c, m in self._members.items()}
+        needs = {c: dict.fromkeys(d for i in m for d in self._kids[i]) for c, m in self.members.items()}
         first = len(self._node) + len(self._class)
         for group in components(needs):
             k = len(group)
@@ -162,7 +180,7 @@ class _Model:
             self._levels += [k - 1.0] * k
             for c in group:
                 for d in (d for d in needs[c] if d in level):
-                    users = [self._node[i] for i in self._members[c] if d in self._kids[i]]
+                    users = [self._node[i] for i in self.members[c] if d in self._kids[i]]
                     self._rows.add(
                         [level[c], level[d], *users], [1.0, -1.0] + [-float(k)] * len(users), 1.0 - k, np.inf
                     )

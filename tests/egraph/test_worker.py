@@ -131,6 +131,7 @@ def test_a_worker_looks_where_its_parent_looks(pool: Pool, monkeypatch: pytest.M
 def test_messages_come_in_order_and_failures_by_name(pool: Pool):
     assert ask(pool, "messages") == [("first", None), ("done", "messages")]
     assert ask(pool, "fail") == [("error", "ValueError: as asked")]
+    assert ask(pool, "panic") == [("error", "BaseException: as compiled code does")]
 
 
 def test_the_collector_is_paused_while_a_worker_answers(pool: Pool):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 import eqsat
 from eqsat.cli.app import app
+from eqsat.cli.commands.rules import select
 from eqsat.errors import InputError
 from eqsat.evidence import user_rules
 
@@ -49,14 +52,70 @@ REFUSED = {
     "does not parse": ('RULES = [rule("mine", "plus(a) == a")]', "mine.py: rule 'mine': no operator .* 'plus'"),
     "raises": ("RULES = 1 / 0", "mine.py: ZeroDivisionError: division by zero"),
     "leaves": ("raise SystemExit(7)", "mine.py: SystemExit: 7"),
+    "raises what is no exception": ("raise GeneratorExit", "mine.py: GeneratorExit: "),
+    "raises what has no text": (
+        "class E(Exception):\n    def __str__(self): return 1 / 0\nraise E",
+        "mine.py: E: E without a text",
+    ),
+    "gives nothing": ("def __getattr__(name): raise ValueError(name)", "mine.py: ValueError: "),
+    "has no text": (
+        "class E:\n    def __repr__(self): return 1 / 0\nRULES = [E()]",
+        "RULES holds E without a text",
+    ),
+    "made by other means": (
+        'from dataclasses import replace\nRULES = [replace(rule("mine", "a + b == b + a"), right=None)]',
+        "mine.py: AttributeError: ",
+    ),
+    "closes stdout": ("import io, sys\nsys.stdout = io.StringIO()\nsys.stdout.close()", "mine.py: closes stdout"),
+    "exploring name taken": ('RULES = [rule("commute-sum", "a + b == b + a")]', "'commute-sum' exists already"),
+    "no name": ('RULES = [rule("", "a + b == b + a")]', "mine.py: rule '': a name is up to 100 letters"),
+    "a number for a name": ('RULES = [rule(3, "a + b == b + a")]', "mine.py: rule 3: a name is"),
+    "a quote in a name": ("RULES = [rule('x\"y', 'a + b == b + a')]", "a name is up to"),
+    "half a letter": ('RULES = [rule("x\\ud800", "a + b == b + a")]', "a name is up to"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_file_is_refused_with_what_is_wrong(name: str, tmp_path: Path):
+def test_a_file_is_refused_with_what_is_wrong(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # one of them puts another in its place
     text, message = REFUSED[name]
     with pytest.raises(InputError, match=message):
         user_rules.load(write(tmp_path, text))
+
+
+def test_a_file_may_define_data_classes(tmp_path: Path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom eqsat.rule import rule\n"
+        "@dataclass\nclass Size:\n    rows: int\n" + SOUND
+    )
+    assert [row.name for row in user_rules.load(path)] == ["minus-minus"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time\ntime.sleep(2)\n" + SOUND,
+        'RULES = [rule("mine", "a+b == b+a", when="; ".join(f"size(a) > -{i}" for i in range(3000)))]',
+    ],
+)
+def test_a_file_that_takes_too_long_is_refused(text: str, tmp_path: Path):
+    begun = time.monotonic()
+    with pytest.raises(InputError, match=r"mine.py: its rules could not be checked within 0.2 s; raise --time-limit"):
+        user_rules.load(write(tmp_path, text), seconds=0.2)
+    assert time.monotonic() - begun < 1.5
+
+
+def test_rules_are_chosen_by_name_whether_ours_or_not(tmp_path: Path):
+    own = write(tmp_path, SOUND)
+
+    def names(only: list[str] | None = None, without: list[str] | None = None) -> list[str]:
+        return [row.name for row in select(only, without, own, seconds=60.0) or ()]
+
+    assert names(only=["minus-minus", "minus-minus"]) == ["minus-minus"]
+    assert names(only=["commute-sum"]) == ["commute-sum", "minus-minus"]
+    assert "negate-twice" in names(without=["minus-minus"])
+    assert "minus-minus" not in names(without=["minus-minus"])
 
 
 def test_a_missing_file_is_named():

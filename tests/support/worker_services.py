@@ -36,6 +36,8 @@ class Echo:
         match request:
             case "collects":
                 send("done", gc.isenabled())
+            case "panic":
+                raise BaseException("as compiled code does")
             case "fail":
                 raise ValueError("as asked")
             case "hang":

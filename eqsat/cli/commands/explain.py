@@ -64,7 +64,8 @@ def explain(
     if why_not is not None and "+" not in why_not:
         _why_not(program, why_not, device, time_limit, numerics, json_file)
         return
-    rules = select(None, None, rules_file)
+    with budget.stage("rules"):
+        rules = select(None, None, rules_file, budget.left("rules"))
     if why_not is not None:
         best = optimise(program, device, budget, numerics, rules)
         _why_apart(best, why_not, device, json_file)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from eqsat.egraph.saturate import Progress
     from eqsat.inspection.explore import Exploration, Form
-    from eqsat.language.rule import AnyRule
 
 MOST_FORMS = 100_000
 DEVICES = ("mi300x", "h100", "cpu")
@@ -73,17 +72,20 @@ def explore(
     """
     from eqsat.base.files import check_outputs, write_text
     from eqsat.base.interrupt import Interruptible
+    from eqsat.cli.commands.rules import select
     from eqsat.cli.shared.output import write_json
     from eqsat.egraph import files as egraph_files
     from eqsat.egraph.saturate import Limits
     from eqsat.extract.device.table import device as find_device
     from eqsat.inspection import explore as exploring_
+    from eqsat.rules import ALL
     from eqsat.tracing.expression import parse
 
     check_outputs({"--rules": rules_file}, {"--dot": dot, "--egraph": egraph, "--json": json_file})
     names = [find_device(name).name for name in device or DEVICES]
     program = parse(expression, _pairs(let))
-    rules = _rules(only, without, rules_file, exploring)
+    chosen = select(_names(only), _names(without), rules_file, time_limit, exploring)
+    rules = ALL if chosen is None else chosen
     quiet = "-" in (json_file, egraph)
     with _live(expression, quiet) as show:
         found = exploring_.explore(program, rules, Limits(time_limit, nodes, iterations=steps), show)
@@ -99,20 +101,6 @@ def explore(
         write_json(_as_json(found, forms), json_file)
     if not quiet:
         _print(expression, found, forms, names)
-
-
-def _rules(
-    only: Sequence[str] | None, without: Sequence[str] | None, file: Path | None, exploring: bool
-) -> list[AnyRule]:
-    """The rules to explore with; a rule given by name may be one that otherwise only proofs use."""
-    from eqsat.cli.commands.rules import find
-    from eqsat.evidence import user_rules
-    from eqsat.rules import ALL, EXPLORING
-
-    kept = [find(name) for name in _names(only)]
-    dropped = [find(name) for name in _names(without)]
-    pool = kept or [*ALL, *(EXPLORING if exploring else ())]
-    return [*(row for row in pool if row not in dropped), *(user_rules.load(file) if file is not None else ())]
 
 
 def _names(given: Sequence[str] | None) -> list[str]:

@@ -31,7 +31,12 @@ def extract(
     with progress_bar(f"extracting from {egraph.name}"):
         found = extract_file(egraph, time_limit)
     if answer({"schema": 1, **found}, json_file):
-        gap = f"gap {found['gap']:.1%}" if found["gap"] >= 0.001 else "gap below 0.1%"
-        bound = f"lower bound {found['lower_bound']:g}, {gap}"
-        state = "proven optimal" if found["optimal"] else bound
+        state = "proven optimal" if found["optimal"] else f"lower bound {found['lower_bound']:g}{_gap(found['gap'])}"
         typer.echo(f"cost {found['cost']:g}, {state}, {len(found['choices'])} classes, {found['seconds']:.2f} s")
+
+
+def _gap(gap: float | None) -> str:
+    """The gap in words; nothing where there is none."""
+    if gap is None:
+        return ""
+    return f", gap {gap:.1%}" if gap >= 0.001 else ", gap below 0.1%"

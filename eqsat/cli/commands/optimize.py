@@ -140,7 +140,8 @@ def optimize(
     check_files({"the model": model}, {**outputs, **alternative_paths(output, top)}, others)
     Objective.of(objective)
     check_tunable(tune, device)
-    rules = select(only, without, rules_file)
+    with budget.stage("rules"):
+        rules = select(only, without, rules_file, budget.left("rules"))
     if budget.left("saturate") > 0:
         prepare(numerics, rules)
     if stays_dynamic(model, shape):

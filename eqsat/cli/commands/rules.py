@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from eqsat.evidence.judge import Judgement
     from eqsat.language.rule import AnyRule
 
+LEAST_SECONDS = 5.0
+"""A file of rules gets as long however short the time limit is: its rules cannot be used without a check."""
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at the rules, and check them.")
 
 
-def find(name: str) -> AnyRule:
-    """The rule called `name`.
+def find(name: str, own: Sequence[AnyRule] = ()) -> AnyRule:
+    """The rule called `name`, ours or one of a user's `own`.
 
     Raises:
         InputError: no such rule; the message names the nearest ones.
@@ -29,21 +32,21 @@ def find(name: str) -> AnyRule:
     from eqsat.cli.shared.output import nearest
     from eqsat.rules import ALL, EXPLORING
 
-    by_name = {rule.name: rule for rule in [*ALL, *EXPLORING]}
+    by_name = {rule.name: rule for rule in [*ALL, *EXPLORING, *own]}
     if name not in by_name:
         raise InputError(f"no rule is called {name!r}: {nearest(name, list(by_name))} (`eqsat rules list` names all)")
     return by_name[name]
 
 
-def named(name: str) -> list[AnyRule]:
-    """The rule called `name`, or all rules of the equation of that name.
+def named(name: str, own: Sequence[AnyRule] = ()) -> list[AnyRule]:
+    """The rule called `name`, or all rules of the equation of that name, ours or of a user's `own`.
 
     Raises:
         InputError: there is neither.
     """
     from eqsat.rules import ALL, EXPLORING
 
-    return [row for row in [*ALL, *EXPLORING] if equation_of(row) == name] or [find(name)]
+    return [row for row in [*ALL, *EXPLORING, *own] if equation_of(row) == name] or [find(name, own)]
 
 
 def equation_of(rule: AnyRule) -> str:
@@ -51,21 +54,36 @@ def equation_of(rule: AnyRule) -> str:
     return getattr(rule, "equation", rule.name)
 
 
-def select(only: Sequence[str] | None, without: Sequence[str] | None, file: Path | None = None) -> list[AnyRule] | None:
+def select(
+    only: Sequence[str] | None,
+    without: Sequence[str] | None,
+    file: Path | None,
+    seconds: float,
+    exploring: bool = False,
+) -> list[AnyRule] | None:
     """The rules that `--only`, `--without` and `--rules` leave and add; None when none is given.
 
+    A rule given by name may be one that otherwise only proofs use.
+
+    Args:
+        seconds: how long the rules of the file may take to be checked; they always get `LEAST_SECONDS`.
+        exploring: whether all rules, where no names are given, include those that otherwise only proofs use.
+
     Raises:
-        InputError: a name that no rule has; a file whose rules are wrong, with the counterexample.
+        InputError: a name that no rule has; a file whose rules are wrong, with the counterexample, or take too long.
     """
-    if not only and not without and file is None:
+    if not only and not without and file is None and not exploring:
         return None
     from eqsat.evidence import user_rules
-    from eqsat.rules import ALL
+    from eqsat.rules import ALL, EXPLORING
 
-    dropped = {rule.name for name in without or () for rule in named(name)}
-    kept = {rule.name for name in only for rule in named(name)} if only else {rule.name for rule in ALL}
-    own = user_rules.load(file) if file is not None else []
-    return [*(rule for rule in ALL if rule.name in kept - dropped), *own]
+    own = user_rules.load(file, max(seconds, LEAST_SECONDS)) if file is not None else []
+    every = {rule.name: rule for rule in [*ALL, *EXPLORING, *own]}
+    usual = [*ALL, *(EXPLORING if exploring else ())]
+    kept = {rule.name for name in only for rule in named(name, own)} if only else {rule.name for rule in usual}
+    kept |= {rule.name for rule in own}
+    dropped = {rule.name for name in without or () for rule in named(name, own)}
+    return [rule for name, rule in every.items() if name in kept - dropped]
 
 
 def as_row(rule: AnyRule) -> dict[str, Any]:
