@@ -14,6 +14,7 @@ import eqsat
 from eqsat.cli.shared.report import dynamic_lines
 from eqsat.dynamic import candidate
 from eqsat.dynamic.compete import Prices, least_worst
+from eqsat.dynamic.ranges import samples
 from eqsat.dynamic.written import Instances
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.dims.join import Model
@@ -161,6 +162,15 @@ def test_a_file_that_gains_nothing_is_copied(tmp_path: Path) -> None:
     found.save(out)
     assert found.model is None
     assert out.read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("low", "sizes"),
+    [(1, [3, 5, 6]), (5, [6, 10, 5]), (999_999_000, [999_999_008, 999_999_016, 999_999_024])],
+    ids=["from 1", "from 5", "from a size that the program has"],
+)
+def test_sizes_of_a_wide_range_are_found_without_a_look_at_each(low: int, sizes: list[int]) -> None:
+    assert [point["n"] for point in samples({"n": (low, 1_000_000_000)}, [999_999_000], 0.0)] == sizes
 
 
 def test_a_range_of_one_size_is_a_size(tmp_path: Path) -> None:
