@@ -33,6 +33,7 @@ STAGES = (
     "explain",
     "report",
     "measure",
+    "error",
     "write",
 )
 """In order. `start` and `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""
