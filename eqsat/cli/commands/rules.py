@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at the rules, and check them.")
 
 
-def find(name: str) -> AnyRule:
-    """The rule called `name`.
+def find(name: str, own: Sequence[AnyRule] = ()) -> AnyRule:
+    """The rule called `name`, one of eqsat's or of the user's own.
 
     Raises:
         InputError: no such rule; the message names the nearest ones.
@@ -29,7 +29,7 @@ def find(name: str) -> AnyRule:
     from eqsat.cli.shared.output import nearest
     from eqsat.rules import ALL, EXPLORING
 
-    by_name = {rule.name: rule for rule in [*ALL, *EXPLORING]}
+    by_name = {rule.name: rule for rule in [*ALL, *EXPLORING, *own]}
     if name not in by_name:
         raise InputError(f"no rule is called {name!r}: {nearest(name, list(by_name))} (`eqsat rules list` names all)")
     return by_name[name]
