@@ -63,7 +63,7 @@ def calibrate(
     - `eqsat calibrate --from report/`
     - `eqsat calibrate --device cpu`, then `eqsat calibrate --device cpu --report models/`
     """
-    from eqsat.cli.shared.output import answer, check_files, console
+    from eqsat.cli.shared.output import answer, check_files, console, keep_stdout
     from eqsat.cli.shared.prices import compare_prices
     from eqsat.extract.device import files as device_files
     from eqsat.extract.device.table import DEVICES
@@ -73,6 +73,7 @@ def calibrate(
     from eqsat.suite.fitted import priced as named
 
     outputs = {"--output": output, "--json": json_file}
+    keep_stdout({"--output": output})
     check_files({"--report": report}, outputs, {"--measurements": measurements})
     if report is not None:
         compare_prices(report, device, shape, json_file)

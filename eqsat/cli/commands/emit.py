@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Optimized, Shape, TimeLimit
+from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Optimized, Shape, TimeLimit, output_folder
 
 
 def emit(
     context: typer.Context,
     model: ModelFile,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write; made if it is not there.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", parser=output_folder, help="Folder to write; made if it is not there."
+        ),
     ],
     device: Device = "mi300x",
     time_limit: TimeLimit = 10.0,
@@ -39,7 +42,7 @@ def emit(
     from eqsat.gpu.emit import emit as write_folder
 
     there = {f"{name} in --output": output / name for name in FILES if output.is_dir()}
-    check_files({"the model": model}, {"--json": json_file, **there}, {"--output": output})
+    check_files({"the model": model}, {**there, "--json": json_file}, {"--output": output})
     budget = begun(context, time_limit)
     best = optimise(load(model, shape, budget), device, budget, numerics, rules=None if optimized else [])
     manifest = write_folder(best.plan, best.report["device"], output, best.program)

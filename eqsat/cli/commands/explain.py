@@ -53,12 +53,13 @@ def explain(
     """
     from eqsat.base.files import write_text
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.output import answer, check_files, text_width
+    from eqsat.cli.shared.output import answer, check_files, keep_stdout, text_width
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.explain.narration import narration, streams
 
     if why_not is not None and html is not None:
         raise InputError("--html: the page is of the steps to a result; leave out --why-not")
+    keep_stdout({"--html": html})
     check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
     budget = begun(context, time_limit)
     program = load(model, shape, budget)
