@@ -238,6 +238,17 @@ def test_a_file_in_the_folder_of_kernels_is_named_by_its_option(model: Path) -> 
     assert (folder / "README.md").read_text() == "mine"
 
 
+def test_an_operator_without_a_kernel_is_named_with_its_file(model: Path) -> None:
+    carried = onnx.load(model)
+    carried.graph.node.add(op_type="Acos", input=[carried.graph.output[0].name], output=["angle"])
+    carried.graph.output[0].name = "angle"
+    onnx.save(carried, model)
+    said = f"{model}: no kernel computes Acos (angle); replace it in the model"
+    assert refusal("emit", model, "-o", model.parent / "kernels") == said
+    ran = subprocess.run([sys.executable, "-m", "eqsat", "run", model], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_a_certificate_is_no_place_for_json(model: Path) -> None:
     certificate = model.parent / "c.proof"
     certificate.write_text("text")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eqsat.cli.shared.options import JsonFile, Shape
-from eqsat.errors import InputError, unknown
+from eqsat.errors import InputError, missing, unknown
 
 _OPSET = 20
 """The first with Gelu as an operator."""
@@ -76,7 +76,7 @@ def calibrate(
     keep_stdout({"--output": output})
     check_files({"--report": report}, outputs, {"--measurements": measurements})
     if report is not None:
-        compare_prices(report, device, shape, json_file)
+        compare_prices(report, "cpu" if device == "auto" else device, shape, json_file)
         return
     if measurements is not None and suite_report is not None:
         raise InputError("--measurements and --from: give one of them")
@@ -168,7 +168,7 @@ def _read(path: Path) -> tuple[str, str, dict[str, float]]:
         return str(document["device"]), str(document["machine"]), times
     except (ValueError, KeyError, TypeError) as failure:
         raise InputError(
-            f"{path}: no measurements (device, machine, and measurements of name and measured_us): {failure!r}"
+            f"{path}: no measurements (device, machine, and measurements of name and measured_us): {missing(failure)}"
         ) from None
 
 

@@ -140,7 +140,8 @@ def named(models: Sequence[Path]) -> dict[str, Path]:
     stems = [path.stem for path in models]
     found = {path.stem if stems.count(path.stem) == 1 else str(path): path for path in models}
     if len(found) < len(models):
-        raise InputError("a model is given twice; name each file once")
+        twice = next(path for path in models if models.count(path) > 1)
+        raise InputError(f"{twice}: is given twice; name each file once")
     return found
 
 

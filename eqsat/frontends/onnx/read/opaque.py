@@ -300,7 +300,7 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
 
     def run(arrays: Sequence[Array]) -> list[Array]:
         try:
-            with counting():
+            with counting(), np.errstate(all="ignore"):
                 outputs = session.run(None, dict(zip(inputs, arrays, strict=True)))
         except InputError as error:
             raise InputError(f"operator {name}: {error}") from None
