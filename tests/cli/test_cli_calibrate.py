@@ -83,7 +83,8 @@ def test_operators_of_one_price_have_no_rank_correlation(tmp_path: Path) -> None
 
 
 def test_a_report_of_one_operator_is_of_the_cpu_by_default(tmp_path: Path) -> None:
-    node, shape = onnx.helper.make_node("Neg", ["x"], ["y"]), [64, 64]
+    node = onnx.helper.make_node("Neg", ["x"], ["y"])
+    shape: list[int | str] = [64, 64]
     onnx.save(onnx_model([node], {"x": shape}, {"y": shape}, {}), tmp_path / "one.onnx")
     found = document("calibrate", "--report", tmp_path / "one.onnx")
     assert (found["device"], found["operators"], found["rank_correlation"]) == ("cpu", 1, None)

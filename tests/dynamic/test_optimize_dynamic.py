@@ -11,8 +11,9 @@ import onnxruntime
 import pytest
 
 import eqsat
+from eqsat.base.time_budget import TimeBudget
 from eqsat.cli.shared.report import dynamic_lines
-from eqsat.dynamic import candidate
+from eqsat.dynamic import buckets, candidate
 from eqsat.dynamic.compete import Prices, least_worst
 from eqsat.dynamic.ranges import samples
 from eqsat.dynamic.written import Instances
@@ -186,6 +187,24 @@ def test_a_range_of_one_size_is_a_size(tmp_path: Path) -> None:
         found.at({"seq": 5, "batch": 4})
     [bucket] = eqsat.optimize_buckets(file, {"seq": (2, 9), "batch": (3, 3)}, time_limit=20)
     assert bucket.report["dynamic"]["dims"] == {"seq": [2, 9]}
+
+
+def test_each_size_has_one_price() -> None:
+    report = eqsat.optimize_dynamic(family(chain), {"rows": (3, 9)}, time_limit=10).report["dynamic"]
+    sizes = [each["sizes"]["rows"] for each in report["predicted"]]
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_ctrl_c_ends_all_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def interrupted(source: object, shapes: object, *, time_limit: TimeBudget) -> None:
+        given.append(time_limit.left("write"))
+        time_limit.finish()
+
+    monkeypatch.setattr(buckets, "optimize_dynamic", interrupted)
+    eqsat.optimize_buckets(family(chain), {"rows": (1, 64)}, time_limit=60)
+    assert given == [pytest.approx(30, abs=5), 0.0]
 
 
 def test_a_part_that_stays_as_written_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
