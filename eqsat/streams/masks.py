@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,10 @@ IDENTITIES = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
 """What changes no total of each kind."""
 
 
+Rows = TypeVar("Rows", int, Array)
+"""The number of a row, or an array with those of a row in each of many blocks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Band:
     """The elements (m, k) with least <= row * m + column * k <= most; `column` is not 0."""
@@ -33,9 +38,8 @@ class Band:
     least: int
     most: int
 
-    def reach(self, first: Array, last: Array) -> tuple[Array, Array]:
-        """[from, to) of each block of rows: all k that some row from its `first` to its `last` reads lie in it; k may
-        be out of the axis."""
+    def reach(self, first: Rows, last: Rows) -> tuple[Rows, Rows]:
+        """[from, to): all k that some row from `first` to `last` reads lie in it; k may be out of the axis."""
         least, most = (first, last) if self.row >= 0 else (last, first)
         below, above = self.least - self.row * most, self.most - self.row * least
         if self.column < 0:
