@@ -88,6 +88,11 @@ class CheckUndecided(CheckFailed):
     """There is not enough time to tell whether an optimised program agrees with its source, so it is not returned."""
 
 
+def missing(error: Exception) -> str:
+    """What an error says of a document: a KeyError names an entry that it lacks."""
+    return f"there is no entry {error}" if isinstance(error, KeyError) else str(error)
+
+
 def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
     """The error for an unknown name; it suggests the nearest valid names.
 

@@ -325,16 +325,16 @@ class Prices:
         rows, columns, step = tile.rows, tile.columns, tile.step
         row_blocks, column_blocks = ceil(m / rows), ceil(n / columns)
         groups = tile.blocks(form) * slices
-        taken = steps_taken(walk.bands, m, walk.form.length, rows, step)
-        steps = sum(taken) / row_blocks
+        all_steps, most = steps_taken(walk.bands, m, walk.form.length, rows, step)
+        steps = all_steps / row_blocks
         share = steps / ceil(walk.form.length / step)  # of the elements that are made
         multiplied = walk.form.products * columns / _efficiency(rows, columns)
         multiplied += sum(walk.depths) / _efficiency(rows, step)
         rate = self._rate(dtype, tile.sums.unit == "matrix") * tile.sums.share(self._target) / self._units
-        longest = max(ceil(max(taken) / slices), ceil(groups / self._units) * ceil(steps / slices))
+        longest = max(ceil(most / slices), ceil(groups / self._units) * ceil(steps / slices))
         products = longest * 2 * rows * step * multiplied / rate
         operands = walk.form.products + sum(ceil(d / tile.scores.depth) for d in walk.depths)
-        products += self._waits("stream", groups, ceil(max(taken) / slices)) * operands
+        products += self._waits("stream", groups, ceil(most / slices)) * operands
         rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
         work = (walk.again_work * slices + walk.left_work) * column_blocks + walk.right_work * row_blocks
         read_by_all, work_of_all = walk.of_elements

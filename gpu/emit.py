@@ -32,6 +32,10 @@ FILES = ("constants.npz", "manifest.json", "README.md")
 """What every emitted folder holds, besides sources and headers."""
 
 
+_WRITTEN = "Written by `eqsat emit`."
+"""Stands in the README of every folder."""
+
+
 def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program | None = None) -> dict[str, Any]:
     """Write a plan's kernels for a device into `outdir`; the manifest, as written.
 
@@ -42,8 +46,12 @@ def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program 
         program: names and shapes of inputs and outputs; without it they are flat.
 
     Raises:
-        InputError: the device is unknown, the plan holds an opaque operator, or the folder cannot be written.
+        InputError: the device is unknown, the plan holds an opaque operator, or the folder cannot be written or has a
+            README.md of its own.
     """
+    own = Path(outdir) / "README.md"
+    if own.is_file() and _WRITTEN not in own.read_text(errors="replace"):
+        raise InputError(f"{own}: is not of a folder of kernels, and would be overwritten; choose another folder")
     launches = lower(plan, device, Signature.of(program) if program else None, own_outputs=True)
     for step in launches.steps:
         if isinstance(step, HostCall):

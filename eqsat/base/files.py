@@ -262,6 +262,8 @@ def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Tar
     for name, path in outputs.items():
         if path is None:
             continue
+        if not os.fspath(path):
+            raise InputError(f"{name}: the path is empty; give a file")
         identity = _identity(path)
         for other, taken in known:
             if identity and taken and identity & taken:

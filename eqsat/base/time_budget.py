@@ -34,6 +34,7 @@ STAGES = (
     "explain",
     "report",
     "measure",
+    "error",
     "write",
 )
 """In order. `start` to `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""

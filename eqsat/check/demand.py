@@ -28,7 +28,7 @@ from eqsat.base.numerics import (
     np_dtype,
 )
 from eqsat.check.demand_rows import row_of
-from eqsat.check.wanted import WIDE, Demand, Sums, count_of, everything, joined, selected, some
+from eqsat.check.wanted import WIDE, Demand, Repeated, Sums, count_of, everything, joined, selected, some
 from eqsat.program.ir import opaque_result
 from eqsat.program.term import Term, row, topological, unviewed
 
@@ -41,6 +41,10 @@ many: to pick single elements takes longer than to copy them all."""
 
 _STEPS = 1_000_003
 """Number of random directions that are drawn; larger constants repeat them."""
+
+
+Inputs = Mapping[str, Array] | Mapping[str, Array | Repeated]
+"""Values of inputs by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +147,7 @@ class Demanded:
         worth = term.size <= min(_SPARE * count_of(term, demand), _SPARE_ELEMENTS)
         return everything(term) if worth else demand
 
-    def run(
-        self, inputs: Mapping[str, Array], precision: Precision = "float64", moved: Moved | None = None
-    ) -> list[Array]:
+    def run(self, inputs: Inputs, precision: Precision = "float64", moved: Moved | None = None) -> list[Array]:
         """The wanted elements of each output, evaluated by NumPy.
 
         At either precision, terms of constants alone are evaluated in the program's own element types, and only terms
@@ -181,9 +183,7 @@ def _let_go(term: Term) -> None:
 class _Run:
     """One evaluation; each value is freed after its last reader."""
 
-    def __init__(
-        self, demanded: Demanded, inputs: Mapping[str, Array], precision: Precision, moved: Moved | None
-    ) -> None:
+    def __init__(self, demanded: Demanded, inputs: Inputs, precision: Precision, moved: Moved | None) -> None:
         self.d, self.inputs, self.moved = demanded, inputs, moved
         self.rng = np.random.default_rng(moved.seed if moved else 0)
         self.precision: Precision = precision
@@ -216,8 +216,10 @@ class _Run:
     def _value(self, term: Term, args: list[Array]) -> Array:
         demand = self.d.demand[term]
         if term.op == "input":
-            value = np.asarray(self.inputs[term.attr("name")]).reshape(term.shape)
-            return self._typed(selected(value, everything(term), demand), term.dtype)
+            value = self.inputs[term.attr("name")]
+            if isinstance(value, Repeated):
+                return self._typed(value.selected(demand), term.dtype)
+            return self._typed(selected(np.asarray(value).reshape(term.shape), everything(term), demand), term.dtype)
         if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
             own = row_of(term).run(term, args, [], demand, np_dtype(term.dtype))
             return self.moved.of(own, self.rng)  # widened by its readers, block by block, like other constants

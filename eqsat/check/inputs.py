@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from eqsat.base.numerics import Array, is_float, np_dtype
+from eqsat.check.wanted import Repeated
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
 
@@ -25,24 +26,26 @@ def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str
 
 def random_values(inputs: Sequence[Term], point: int, seed: int) -> dict[str, Array]:
     """Values of input terms by name: normal ones, at odd points their magnitudes."""
+    return {name: np.resize(value.drawn, value.shape) for name, value in _repeated(inputs, point, seed)}
+
+
+def _repeated(inputs: Sequence[Term], point: int, seed: int) -> Iterator[tuple[str, Repeated]]:
     rng = np.random.default_rng([seed, point])
-    values: dict[str, Array] = {}
     for term in inputs:
-        shape, dtype = term.shape, np_dtype(term.dtype)
+        dtype = np_dtype(term.dtype)
         if is_float(term.dtype):
             drawn = rng.standard_normal(min(term.size, DRAWN), np.float32 if dtype.itemsize < 8 else np.float64)
             drawn = np.abs(drawn) if point % 2 else drawn
         else:
             drawn = rng.integers(0, 2, min(term.size, DRAWN))
-        values[term.attr("name")] = np.resize(drawn.astype(dtype), shape)
-    return values
+        yield term.attr("name"), Repeated(drawn.astype(dtype), term.shape)
 
 
 class Drawn:
     """Random values for the inputs of many parts: views of one array of normal values for each point.
 
     Inputs of one part take the array one after another. Those that find it used up, and integers, are drawn by
-    themselves.
+    themselves; of these, only the elements that are wanted are made.
 
     Args:
         seed: of all values.
@@ -52,9 +55,9 @@ class Drawn:
         self.seed = seed
         self._normal: dict[tuple[int, bool], Array] = {}
 
-    def values(self, inputs: Sequence[Term], point: int) -> dict[str, Array]:
+    def values(self, inputs: Sequence[Term], point: int) -> dict[str, Array | Repeated]:
         """Values of input terms by name: normal ones, at odd points their magnitudes. Do not write to them."""
-        values: dict[str, Array] = {}
+        values: dict[str, Array | Repeated] = {}
         others: list[Term] = []
         taken = 0
         for term in inputs:
@@ -65,7 +68,7 @@ class Drawn:
                 taken = end
             else:
                 others.append(term)
-        return values | random_values(others, point, self.seed)
+        return values | dict(_repeated(others, point, self.seed))
 
     def _first(self, count: int, point: int, double: bool) -> Array:
         """The first normal values of a point: the same however many are asked for at a time."""

@@ -18,7 +18,7 @@ import numpy as np
 from eqsat.base.compare import relative_error
 from eqsat.base.numerics import ELEMENTWISE, Array, is_float, np_dtype
 from eqsat.check.cuts import Compared, varying
-from eqsat.check.demand import Demanded
+from eqsat.check.demand import Demanded, Inputs
 from eqsat.check.inputs import Drawn
 from eqsat.check.rounding import NOISE, Pair, Rounding
 from eqsat.check.strata import borders, positions
@@ -221,7 +221,7 @@ class Part:
     def _left(self) -> float:
         return self.until - time.monotonic()
 
-    def _inputs(self, point: int) -> dict[str, Array]:
+    def _inputs(self, point: int) -> Inputs:
         return self.drawn.values(self.inputs, point)
 
     def _compare_all(self, point: int, natively: bool) -> bool:
@@ -327,7 +327,8 @@ class Part:
                         probes.append(probe)
                         break
         for axis, n in enumerate(inner[0].shape):
-            if n > SAMPLES[-1] and is_float(s.dtype) and n * PER_WEIGHT <= self.allowed:
+            fits = n * PER_WEIGHT <= self.allowed and 8 * SUMS * n <= self.memory
+            if n > SAMPLES[-1] and is_float(s.dtype) and fits:
                 sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
                 probes.append(self._probe(inner, _along(inner[0], axis, sums), sums=True))
         return sorted((probe for probe in probes if probe.bytes <= self.memory), key=lambda probe: probe.flops)

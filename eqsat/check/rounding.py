@@ -8,7 +8,7 @@ even if neither exceeds the largest rounding effect elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import frexp, isfinite, log2
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat.base.compare import scale
 from eqsat.base.numerics import Array, Precision, is_float, np_dtype
-from eqsat.check.demand import Demanded, Moved
+from eqsat.check.demand import Demanded, Inputs, Moved
 from eqsat.check.wanted import Demand
 from eqsat.program.term import Term, topological
 
@@ -57,7 +57,7 @@ class Rounding:
 
     pair: Pair
     demand: Demand
-    inputs: Mapping[str, Array]
+    inputs: Inputs
     exact: bool = False
 
     def explains(self, want: Array, found: Array, negligible: float) -> bool:
@@ -111,9 +111,7 @@ class Rounding:
         others = [self._run(source, self.inputs, "native"), self._run(source, self.inputs, moved=rounded)]
         return is_noise(want, found, others)
 
-    def _run(
-        self, term: Term, inputs: Mapping[str, Array], precision: Precision = "float64", moved: Moved | None = None
-    ) -> Array:
+    def _run(self, term: Term, inputs: Inputs, precision: Precision = "float64", moved: Moved | None = None) -> Array:
         (values,) = Demanded({term: self.demand}, self.exact).run(inputs, precision, moved)
         return values.astype(np.float64)
 

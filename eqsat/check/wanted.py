@@ -86,6 +86,36 @@ def selected(array: Array, have: Demand, want: Demand) -> Array:
     return array
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Repeated:
+    """An array of a few values that repeat in the order of its elements. Only elements that are wanted are made."""
+
+    drawn: Array
+    shape: tuple[int, ...]
+
+    def selected(self, want: Demand) -> Array:
+        """The elements that `want` selects."""
+        if all(w is None for w in want):
+            return np.resize(self.drawn, self.shape)
+        for axis, w in enumerate(want):
+            if isinstance(w, Sums):
+                return self._in_blocks(want, axis, w.weights)
+        at = np.zeros((), np.int64)
+        for w, n in zip(want, self.shape, strict=True):
+            at = at[..., None] * n + indices(w, n)
+        return self.drawn[at % len(self.drawn)]
+
+    def _in_blocks(self, want: Demand, axis: int, weights: Array) -> Array:
+        """What `want` selects where it has sums along an axis, whose elements are made block by block."""
+        total = np.zeros(())
+        step = max(1, BLOCK_BYTES // (8 * max(1, prod(map(length_of, want, self.shape)) // max(1, len(weights)))))
+        for i in range(0, max(1, self.shape[axis]), step):
+            part = weights[:, i : i + step]
+            block = np.arange(i, i + part.shape[1])
+            total = total + _summed(self.selected((*want[:axis], block, *want[axis + 1 :])), axis, part)
+        return total
+
+
 def _taken(array: Array, index: Array, axis: int) -> Array:
     """Elements along an axis at ascending indices; a view if the indices are consecutive."""
     if len(index) and index[-1] - index[0] + 1 == len(index):

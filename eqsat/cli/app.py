@@ -72,6 +72,11 @@ def _reported() -> Iterator[None]:
         _fail(str(error), BAD_INPUT, getattr(error, "__notes__", ()))
     except EqsatError as error:
         _fail(str(error), CHECK_FAILED)
+    except SystemExit as left:
+        if left.code != 1:
+            raise
+        # Rich ends the process where the reader of a help text is gone; no command leaves in this way.
+        raise typer.Exit(0) from None
     except BrokenPipeError:
         # The reader of our output is gone (`eqsat rules list | head`): print nothing more, not even at shutdown.
         _drop_output()
@@ -173,14 +178,32 @@ def _every_end(handler: Any) -> None:
             signal.signal(number, handler)
 
 
+class _Dropping(io.FileIO):
+    """A file that drops what cannot be written."""
+
+    def write(self, data: Any, /) -> int | None:
+        """Write `data`, or drop it."""
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
 def _settle_streams() -> None:
     """Let every command print: what goes to a closed stream is dropped, and characters that stdout's encoding lacks are
-    replaced."""
+    replaced. So is what stderr does not take: a message that cannot be shown must not change the exit code. A width of
+    no columns is one that is not known."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  open until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        raw = _Dropping(sys.stderr.fileno(), "w", closefd=False)
+        form = sys.stderr.encoding, sys.stderr.errors
+        sys.stderr = io.TextIOWrapper(io.BufferedWriter(raw), *form, line_buffering=True)
+    if os.environ.get("COLUMNS", "").strip() == "0":
+        del os.environ["COLUMNS"]
 
 
 def main() -> None:

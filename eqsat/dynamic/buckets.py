@@ -30,7 +30,7 @@ def optimize_buckets(
     """One result for each half of each range, small sizes first; narrow ranges stay whole.
 
     Args:
-        source, shapes, time_limit: as for `optimize_dynamic`; the time limit is on all results.
+        source, shapes, time_limit: as for `optimize_dynamic`; the time limit is on all results, and Ctrl-C ends all.
         options: as for `optimize_dynamic`.
 
     Raises:
@@ -42,8 +42,11 @@ def optimize_buckets(
     parts = halves(ranges)
     found: list[Dynamic] = []
     for i, part in enumerate(parts):
-        seconds = budget.left("write") / (len(parts) - i)
-        found.append(optimize_dynamic(source, {**others, **part}, time_limit=seconds, **options))
+        own = TimeBudget(budget.left("write") / (len(parts) - i))
+        end = own.end
+        found.append(optimize_dynamic(source, {**others, **part}, time_limit=own, **options))
+        if own.end < end:  # Ctrl-C ended it, and leaves no time for the others
+            budget.finish()
     return found
 
 

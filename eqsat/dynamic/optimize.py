@@ -86,7 +86,8 @@ def optimize_dynamic(
     if asked.rules:
         warm_up(asked.rules)
     candidates = _candidates(family, sizes, asked, run)
-    prices = priced(family, candidates, [each.points[0] for each in sizes], asked, run)
+    points = {tuple(each.points[0].items()): each.points[0] for each in sizes}
+    prices = priced(family, candidates, list(points.values()), asked, run)
     chosen = least_worst(prices, len(candidates))
     found = candidates[chosen or 0]
     if chosen is None and family.path is not None:
@@ -106,6 +107,8 @@ def optimize_dynamic(
         best.report["unmeasured"] = "it has named dimensions"
     best.report["seconds"] = round(time.monotonic() - begun, 3)
     best.report["stages"] = run.budget.report()
+    if run.interrupted:
+        run.budget.finish()  # for what the caller would do with the rest
     run.tell("done", 1.0)
     return Dynamic(best, family, found.model)
 

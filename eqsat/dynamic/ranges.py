@@ -51,7 +51,13 @@ def samples(ranges: Mapping[str, Range], taken: Collection[int], where: float) -
 
 
 def _generic(low: int, high: int, around: float, avoid: Collection[int]) -> list[int]:
-    """Sizes near one: within a factor of two, rather multiples of a kernel's width; powers of two last."""
+    """Sizes near one: within a factor of two, rather multiples of a kernel's width; powers of two last.
+
+    However wide the range, only a stretch around that size is looked at. On either side, unless the range ends there,
+    it has as many multiples of the largest width as there are sizes to avoid, and some more: the best lie in it.
+    """
+    reach = _WIDTHS[0] * (_EACH + len(avoid) + high.bit_length())
+    stretch = range(max(low, int(around) - reach), min(high, int(around) + reach) + 1)
 
     def rank(size: int) -> tuple[object, ...]:
         special = size in avoid or not size & (size - 1)
@@ -59,7 +65,7 @@ def _generic(low: int, high: int, around: float, avoid: Collection[int]) -> list
         width = next(k for k, width in enumerate(_WIDTHS) if size % width == 0) if near else len(_WIDTHS)
         return special, size == 1, width, abs(size - around)
 
-    return sorted(range(low, high + 1), key=rank)[:_EACH]
+    return sorted(stretch, key=rank)[:_EACH]
 
 
 def ends(ranges: Mapping[str, Range]) -> list[Point]:

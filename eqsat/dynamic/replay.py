@@ -99,8 +99,11 @@ class Replay:
         further = [] if solved.before is None else stated(_groups(rules), before, [solved.before.cover.derivation])
         most = Limits(self._run.left("replay"), iterations=_iterations(wanted) - _iterations(before))
         found = saturate(before, rules, most, further=further)
-        if found.stats["stop"] in ("time", "interrupted", "memory") and found.stats["stop"] != wanted.stats["stop"]:
-            raise Unlike(f"no {'time' if found.stats['stop'] == 'time' else 'memory'} is left for its e-graph")
+        stop = found.stats["stop"]
+        if stop == "interrupted":
+            self._run.interrupt()
+        if stop in ("time", "interrupted", "memory") and stop != wanted.stats["stop"]:
+            raise Unlike(f"no {'memory' if stop == 'memory' else 'time'} is left for its e-graph")
         if _structure(found) != _structure(wanted):
             raise Unlike("other rules apply there")
         return found

@@ -91,7 +91,8 @@ def _accept(row: Rule, path: str | Path) -> None:
 
 def _module(path: Path) -> ModuleType:
     if not path.is_file():
-        raise InputError(f"{path}: no such file; check the path")
+        there = "is a folder; give a Python file (*.py)" if path.is_dir() else "no such file; check the path"
+        raise InputError(f"{path}: {there}")
     spec = importlib.util.spec_from_file_location(f"eqsat_user_rules_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: is no Python file; rules are written in one (*.py)")

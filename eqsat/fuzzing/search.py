@@ -10,17 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eqsat.base.files import make_folder, read_bytes, write_bytes, write_text
-from eqsat.errors import InputError
+from eqsat.base.files import make_folder, read_json, write_bytes, write_text
+from eqsat.errors import InputError, missing
 from eqsat.fuzzing.judge import Verdict, task, verdict
 from eqsat.fuzzing.kinds import kind, parts
 from eqsat.runs.guarded import Processes
 from eqsat.runs.run import run
 from eqsat.runs.store import Store
 from eqsat.runs.task import Task
-
-_MOST_BYTES = 1 << 20
-"""Of a file that describes a case."""
 
 
 @dataclass(slots=True)
@@ -126,10 +123,10 @@ def again(path: Path) -> Verdict:
         InputError: the file describes none.
     """
     try:
-        data: Any = json.loads(read_bytes(path, _MOST_BYTES, "the file of a fault"))
+        data: Any = read_json(path, "the file of a fault")
         asked = task(data["kind"], int(data["seed"]), dict(data["models"]), [int(step) for step in data["kept"]])
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: does not describe a case ({type(error).__name__}: {error})") from None
+        raise InputError(f"{path}: does not describe a case ({missing(error)})") from None
     processes = Processes(1)
     try:
         return verdict(processes.done(asked))

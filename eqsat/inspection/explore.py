@@ -38,6 +38,10 @@ class Growth:
     matches: dict[str, int]
 
 
+_THERE = "both sides were there"
+"""The form of a rule that made no e-node: it only united classes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fired:
     """The effect of one rule: its matches, the e-nodes that it made, the first of them, and its place."""
@@ -186,7 +190,11 @@ def _fired(found: Exploration) -> Iterator[Fired]:
         if not node.rule and node.cls not in own:
             own[node.cls] = make(node.op, node.attrs, [own.get(a) or snapshot.term(a) for a in node.args])
     matches = snapshot.stats.get("matches", {})
-    for rule, made in sorted(found.made.items(), key=lambda r: (-r[1], r[0])):
+    fired = {rule: 0 for rule, count in matches.items() if count} | found.made
+    for rule, made in sorted(fired.items(), key=lambda r: (-r[1], r[0])):
+        if not made:
+            yield Fired(rule, matches[rule], 0, _THERE, ())
+            continue
         nodes = [n for n in snapshot.nodes if n.rule == rule]
         first = make(nodes[0].op, nodes[0].attrs, [snapshot.term(a) for a in nodes[0].args])
         places = dict.fromkeys(writer.where(own[n.cls]) or "inside" if n.cls in own else "a new value" for n in nodes)

@@ -114,8 +114,9 @@ def why_not(
     device: str | Device = "mi300x",
     time_limit: float = 10.0,
     numerics: Policy = "reassociate",
+    rules: Sequence[AnyRule] | None = None,
 ) -> Answer:
-    """The effect of a rule when a program is optimised.
+    """The effect of a rule when a program is optimised, by these rules (all by default) and itself.
 
     Raises:
         InputError: the device or the policy is unknown.
@@ -123,7 +124,7 @@ def why_not(
     from eqsat.rules import ALL
 
     target = find_device(device)
-    usable = allowed(list(ALL), numerics)
+    usable = allowed(list(ALL if rules is None else rules), numerics)
     answer = Answer(row.name, _barred(row, numerics))
     if row not in usable:
         usable.append(row)

@@ -160,7 +160,7 @@ def _passed(
     refused: list[EqsatError],
     run: Runner,
 ) -> list[tuple[Result, Selection]]:
-    """The results that pass the check; the refusals of others are added to `refused`.
+    """The results that pass the check, no two with the same kernels; the refusals of others are added to `refused`.
 
     Args:
         asked_for: how many of the selections are asked for, at the front. The others are only measured: they are made
@@ -179,14 +179,16 @@ def _passed(
         explaining = 0.0 if passed and not only_measured else explain_time
         try:
             if rank == 1:
-                passed.append((made(selection, explaining), selection))
+                result = made(selection, explaining)
                 took = time.monotonic() - start
-            elif another := run.run(ANOTHER, seconds, made, selection, explaining):
-                passed.append((another, selection))
-            else:
+            elif (result := run.run(ANOTHER, seconds, made, selection, explaining)) is None:
                 break
         except CheckFailed as error:
             refused.append(error)
+            continue
+        # Where parts stay as written, plans that differed in these are one.
+        if all(result.report["kernels"] != known.report["kernels"] for known, _ in passed):
+            passed.append((result, selection))
     return passed
 
 

@@ -11,17 +11,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
 from eqsat.base.graphs import operands_first
-from eqsat.base.numerics import ELEMENTWISE, elementwise, np_dtype
+from eqsat.base.numerics import ELEMENTWISE, Array, elementwise, np_dtype
 from eqsat.layout.arithmetic import Axis, Layout
 from eqsat.program.core import Node
 from eqsat.program.core_table import CAST
 
 IDENTITIES = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
 """What changes no total of each kind."""
+
+
+Rows = TypeVar("Rows", int, Array)
+"""The number of a row, or an array with those of a row in each of many blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,10 @@ class Band:
     least: int
     most: int
 
-    def reach(self, first: int, last: int) -> tuple[int, int]:
+    def reach(self, first: Rows, last: Rows) -> tuple[Rows, Rows]:
         """[from, to): all k that some row from `first` to `last` reads lie in it; k may be out of the axis."""
-        ends = sorted((self.row * first, self.row * last))
-        below, above = self.least - ends[1], self.most - ends[0]
+        least, most = (first, last) if self.row >= 0 else (last, first)
+        below, above = self.least - self.row * most, self.most - self.row * least
         if self.column < 0:
             below, above = -above, -below
         by = abs(self.column)
@@ -44,15 +49,20 @@ class Band:
 
 
 @lru_cache(maxsize=1 << 12)
-def steps_taken(bands: tuple[Band, ...], rows: int, length: int, block: int, step: int) -> tuple[int, ...]:
-    """How many steps along an axis each block of rows takes, where it leaves out what lies outside of bands."""
-    taken = []
-    for first in range(0, rows, block):
-        reached = [band.reach(first, min(first + block, rows) - 1) for band in bands]
-        start = max([0, *(a for a, _ in reached)]) // step
-        stop = -(-min([length, *(b for _, b in reached)]) // step)
-        taken.append(max(0, stop - start))
-    return tuple(taken)
+def steps_taken(bands: tuple[Band, ...], rows: int, length: int, block: int, step: int) -> tuple[int, int]:
+    """How many steps along an axis all blocks of rows take together, and the most that one of them takes, where each
+    leaves out what lies outside of bands."""
+    blocks, whole = -(-rows // block), -(-length // step)
+    if not bands:
+        return blocks * whole, whole
+    first = np.arange(0, rows, block)
+    last = np.minimum(first + block, rows) - 1
+    start, stop = np.zeros_like(first), np.full_like(first, length)
+    for band in bands:
+        after, before = band.reach(first, last)
+        start, stop = np.maximum(start, after), np.minimum(stop, before)
+    taken = np.maximum(0, -(-stop // step) - start // step)
+    return int(taken.sum()), int(taken.max())
 
 
 @dataclass(frozen=True, slots=True)

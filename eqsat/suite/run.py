@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.base.files import make_folder, write_text
+from eqsat.errors import InputError
 from eqsat.extract.device import files as device_files
 from eqsat.extract.plan.calibrate import Calibration, fit
 from eqsat.runs.run import run
@@ -69,8 +70,10 @@ def run_suite(asked: Asked, folder: Path, minutes: float, progress: Progress) ->
     What is in the folder from an earlier run, on the same machine and with the same code, is not done again.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: there is nothing to do, or the folder cannot be written.
     """
+    if all(part.empty(asked) for part in PARTS):
+        raise InputError(f"--match {' --match '.join(asked.match)}: nothing of the suite has such a name")
     make_folder(folder)
     state, ends = State(asked, asked.place.facts()), time.monotonic() + 60 * minutes
     with Store(folder / RESULTS) as store:

@@ -1,6 +1,7 @@
 """The check of results: equal programs pass at little cost, and planted faults are found."""
 
 import time
+import tracemalloc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -185,6 +186,21 @@ def test_parts_are_checked_one_by_one() -> None:
     assert checked(right) == {"same": 2, "full": 1, "sampled": 0}
     with pytest.raises(CheckFailed, match="inside"):
         checked(wrong)
+
+
+def test_samples_of_large_inputs_take_little_memory_and_time() -> None:
+    x, weights = ops.input("x", (1 << 26, 32), "float32"), RNG.standard_normal((2, 32, 32)).astype(np.float32)
+    a, b = map(ops.constant, weights)
+    source, result = ops.matmul(ops.matmul(x, a), b), ops.matmul(x, ops.matmul(a, b))
+    begun = time.process_time()
+    tracemalloc.start()
+    try:
+        found = check(Program((x,), {"y": source}), Program((x,), {"y": result}), seconds=0.5, memory=1 << 28)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 28
+    finally:
+        tracemalloc.stop()
+    assert found.parts["sampled"] == 1
+    assert time.process_time() - begun < 5
 
 
 def test_no_further_point_is_begun_late() -> None:

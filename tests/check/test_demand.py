@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eqsat.check import wanted
 from eqsat.check.demand import Demanded
 from eqsat.check.demand_rows import reshape_groups
-from eqsat.check.wanted import Sums, Wanted, everything
+from eqsat.check.wanted import Demand, Repeated, Sums, Wanted, everything, selected
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
@@ -92,6 +93,21 @@ def test_sums_along_an_axis_are_those_of_the_whole(name: str) -> None:
         demand[axis] = Sums(weights)
         (found,) = Demanded({term: tuple(demand)}).run(inputs)
         np.testing.assert_allclose(found, np.moveaxis(np.tensordot(weights, want, (1, axis)), 0, axis), atol=1e-11)
+
+
+@pytest.mark.parametrize("block", [8, 1 << 20])
+def test_values_that_repeat_are_made_where_they_are_wanted(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wanted, "BLOCK_BYTES", block)
+    value = Repeated(RNG.standard_normal(7), (3, 4, 5))
+    whole = np.resize(value.drawn, value.shape)
+    sums = Sums(RNG.standard_normal((2, 4)))
+    demands: list[Demand] = [
+        (None, None, None),
+        (np.array([0, 2]), None, np.array([4])),
+        (None, sums, np.array([1, 3])),
+    ]
+    for demand in demands:
+        np.testing.assert_allclose(value.selected(demand), selected(whole, (None,) * 3, demand), atol=1e-13)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -125,8 +125,9 @@ def test_a_closed_stdout_drops_what_is_printed(command: str) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_a_reader_that_leaves_is_no_fault() -> None:
-    ran = shell("$E rules list | head -1; exit ${PIPESTATUS[0]}")
+@pytest.mark.parametrize("command", ["rules list", "--help"])
+def test_a_reader_that_leaves_is_no_fault(command: str) -> None:
+    ran = shell(f"$E {command} | head -1; exit ${{PIPESTATUS[0]}}")
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -136,6 +137,19 @@ def test_a_full_stdout_is_named(command: str, tmp_path: Path) -> None:
     assert ran.returncode == 3
     assert ran.stderr.splitlines()[0].startswith("eqsat: stdout: cannot be written (File too large)")
     assert len(ran.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize(
+    ("command", "code"), [("optimize none.onnx", 3), ("prove none.onnx none.onnx", 3), ("optimize --none", 2)]
+)
+def test_a_full_stderr_changes_no_exit_code(command: str, code: int) -> None:
+    ran = shell(f"$E {command} 2>/dev/full")
+    assert (ran.returncode, ran.stderr) == (code, "")
+
+
+def test_no_columns_are_a_width_that_is_not_known() -> None:
+    assert shell("$E devices", COLUMNS="0").stdout == shell("unset COLUMNS; $E devices").stdout != ""
 
 
 def test_an_interrupt_outside_of_a_command_is_said() -> None:

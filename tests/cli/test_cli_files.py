@@ -202,7 +202,58 @@ def test_an_output_that_cannot_be_read_again_gets_no_certificate(model: Path) ->
     certificate = model.parent / "c.proof"
     line = refusal("optimize", model, "-o", os.devnull, "--certificate", certificate)
     assert line == "--certificate: a pipe or a device is not read again; give --output a file, not /dev/null"
-    assert refusal("optimize", model, "-o", "-") == "--output -: stdout is for the report; give a file"
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("optimize {model}", "--output"),
+        ("optimize {model}", "--html"),
+        ("explain {model}", "--html"),
+        ("run {model}", "--output"),
+        ("prove {model} {model}", "--certificate"),
+    ],
+)
+def test_stdout_is_for_the_report(model: Path, command: str, option: str) -> None:
+    said = refusal(*command.format(model=model).split(), option, "-")
+    assert said == f"{option} -: stdout is for the report; give a file"
+
+
+def test_empty_paths_are_refused(model: Path) -> None:
+    assert refusal("optimize", model, "--json", "") == "--json: the path is empty; give a file"
+    result = eqsat("emit", model, "-o", "")
+    assert result.exit_code == 2
+    assert "the path is empty" in result.stderr
+
+
+def test_a_file_in_the_folder_of_kernels_is_named_by_its_option(model: Path) -> None:
+    folder = model.parent / "kernels"
+    assert eqsat("emit", model, "-o", folder).exit_code == 0
+    assert eqsat("emit", model, "-o", folder).exit_code == 0
+    json_file = folder / "manifest.json"
+    said = f"--json {json_file} is also the file of manifest.json in --output; choose another file"
+    assert refusal("emit", model, "-o", folder, "--json", json_file) == said
+    (folder / "README.md").write_text("mine")
+    assert "would be overwritten" in refusal("emit", model, "-o", folder)
+    assert (folder / "README.md").read_text() == "mine"
+
+
+def test_an_operator_without_a_kernel_is_named_with_its_file(model: Path) -> None:
+    carried = onnx.load(model)
+    carried.graph.node.add(op_type="Acos", input=[carried.graph.output[0].name], output=["angle"])
+    carried.graph.output[0].name = "angle"
+    onnx.save(carried, model)
+    said = f"{model}: no kernel computes Acos (angle); replace it in the model"
+    assert refusal("emit", model, "-o", model.parent / "kernels") == said
+    ran = subprocess.run([sys.executable, "-m", "eqsat", "run", model], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_certificate_is_no_place_for_json(model: Path) -> None:
+    certificate = model.parent / "c.proof"
+    certificate.write_text("text")
+    said = f"--json {certificate} would overwrite the certificate; choose another file"
+    assert refusal("verify", model, model, certificate, "--json", certificate) == said
 
 
 @pytest.mark.parametrize("place", [".", "/", "", os.devnull])

@@ -195,7 +195,11 @@ def test_recorded_times_need_no_gpu(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (None, "no such file; check the path"),
-        ("{}", "no measurements (device, machine, and measurements of name and measured_us): KeyError('measurements')"),
+        (
+            "{}",
+            "no measurements (device, machine, and measurements of name and measured_us): "
+            "there is no entry 'measurements'",
+        ),
         ('{"device": "mi3", "machine": "", "measurements": []}', "unknown device 'mi3'"),
         ('{"device": "h100", "machine": "", "measurements": []}', "a fit takes times of 1e-06 to 1e+12 us, got none"),
     ],

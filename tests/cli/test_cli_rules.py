@@ -69,6 +69,16 @@ def test_a_wrong_rule_of_ones_own_is_shown_with_a_counterexample_and_never_used(
     assert "own-doubling" in refusal("optimize", model, "--rules", wrong)
 
 
+def test_a_folder_of_rules_is_named(model: Path, tmp_path: Path) -> None:
+    assert refusal("optimize", model, "--rules", tmp_path) == f"{tmp_path}: is a folder; give a Python file (*.py)"
+
+
+def test_a_rule_of_ones_own_is_explained(model: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(OWN_RULE.format(right="add(a, sub(a, add(a, neg(a))))"))
+    assert document("explain", model, "--why-not", "own-doubling", "--rules", own)["rule"] == "own-doubling"
+
+
 def test_a_sound_rule_of_ones_own_is_used(model: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(OWN_RULE.format(right="add(a, sub(a, add(a, neg(a))))"))

@@ -11,9 +11,11 @@ import onnxruntime
 import pytest
 
 import eqsat
+from eqsat.base.time_budget import TimeBudget
 from eqsat.cli.shared.report import dynamic_lines
-from eqsat.dynamic import candidate
+from eqsat.dynamic import buckets, candidate
 from eqsat.dynamic.compete import Prices, least_worst
+from eqsat.dynamic.ranges import samples
 from eqsat.dynamic.written import Instances
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.dims.join import Model
@@ -163,6 +165,15 @@ def test_a_file_that_gains_nothing_is_copied(tmp_path: Path) -> None:
     assert out.read_bytes() == file.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("low", "sizes"),
+    [(1, [3, 5, 6]), (5, [6, 10, 5]), (999_999_000, [999_999_008, 999_999_016, 999_999_024])],
+    ids=["from 1", "from 5", "from a size that the program has"],
+)
+def test_sizes_of_a_wide_range_are_found_without_a_look_at_each(low: int, sizes: list[int]) -> None:
+    assert [point["n"] for point in samples({"n": (low, 1_000_000_000)}, [999_999_000], 0.0)] == sizes
+
+
 def test_a_range_of_one_size_is_a_size(tmp_path: Path) -> None:
     file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(chained("batch", "seq"), file)
@@ -176,6 +187,24 @@ def test_a_range_of_one_size_is_a_size(tmp_path: Path) -> None:
         found.at({"seq": 5, "batch": 4})
     [bucket] = eqsat.optimize_buckets(file, {"seq": (2, 9), "batch": (3, 3)}, time_limit=20)
     assert bucket.report["dynamic"]["dims"] == {"seq": [2, 9]}
+
+
+def test_each_size_has_one_price() -> None:
+    report = eqsat.optimize_dynamic(family(chain), {"rows": (3, 9)}, time_limit=10).report["dynamic"]
+    sizes = [each["sizes"]["rows"] for each in report["predicted"]]
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_ctrl_c_ends_all_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def interrupted(source: object, shapes: object, *, time_limit: TimeBudget) -> None:
+        given.append(time_limit.left("write"))
+        time_limit.finish()
+
+    monkeypatch.setattr(buckets, "optimize_dynamic", interrupted)
+    eqsat.optimize_buckets(family(chain), {"rows": (1, 64)}, time_limit=60)
+    assert given == [pytest.approx(30, abs=5), 0.0]
 
 
 def test_a_part_that_stays_as_written_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

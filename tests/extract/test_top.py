@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,3 +172,16 @@ def test_ctrl_c_among_the_plans_leaves_those_that_are_done() -> None:
     best = eqsat.optimize(mlp(), top=4, progress=press)
     assert best.report["check"]["passed"]
     assert len(best.report["alternatives"]) == len(best.alternatives) == 1
+
+
+def test_plans_that_differ_only_in_parts_that_stay_as_written_are_one() -> None:
+    weights = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
+
+    def attention(x: Any) -> Any:
+        q, k, v = (x @ w for w in weights)
+        return x + eqsat.softmax(q @ eqsat.transpose(k, (0, 2, 1)), -1) @ v
+
+    program = eqsat.trace(attention, eqsat.spec((2, 48, 32)))
+    best = eqsat.optimize(program, top=3, memory_limit=1 << 20, time_limit=20)
+    assert best.report["memory"]["parts"] == 1
+    assert best.alternatives == []

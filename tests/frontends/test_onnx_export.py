@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from eqsat.base.numerics import ELEMENTWISE
+from eqsat.errors import InputError
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.write import save as onnx_save
 from eqsat.frontends.onnx.write.model import to_onnx
@@ -425,3 +426,10 @@ def test_random_windows_survive_the_round_trip(program: Program) -> None:
     assert_equivalent(program, from_onnx(model), rtol=1e-6)
     if not _pools_padding_alone(program):
         assert_runs_the_same(program, model)
+
+
+@pytest.mark.parametrize(("shape", "said"), [((1,) * 33, "33 dims"), ((1 << 31,), "elements; at most")])
+def test_values_that_are_too_large_are_refused(shape: tuple[int, ...], said: str) -> None:
+    x = ops.input("x", shape, "float32")
+    with pytest.raises(InputError, match=said):
+        to_onnx(Program((x,), {"y": ops.tanh(x)}))

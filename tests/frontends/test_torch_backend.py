@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -153,11 +154,15 @@ PASSING = [
 
 
 @pytest.mark.parametrize(("make", "grad", "options"), [row[1:] for row in PASSING], ids=[row[0] for row in PASSING])
-def test_graphs_that_go_on_untouched(compiler: Compiler, make: Any, grad: bool, options: dict[str, Any]) -> None:
+def test_graphs_that_go_on_untouched(
+    compiler: Compiler, make: Any, grad: bool, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "eqsat")
     with torch.set_grad_enabled(grad):
         found = compiler(make(), **options)(torch.randn(256, 256))
     assert compiler.graphs
     assert compiler.untouched
+    assert "a graph stays as it is: " in caplog.text
     assert (found[0] if isinstance(found, tuple) else found).requires_grad == grad
 
 

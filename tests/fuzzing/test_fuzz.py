@@ -69,6 +69,8 @@ def test_faults_are_told_apart_by_cause_shrunk_and_saved(tmp_path: Path) -> None
     assert printed("fuzz", "--again", saved) == "right\n"
     saved.write_text("[]")
     assert "does not describe a case" in refusal("fuzz", "--again", saved)
+    saved.write_bytes(b"\xff")
+    assert "not JSON" in refusal("fuzz", "--again", saved)
 
 
 BUNDLED = "support.faulty_bundles"

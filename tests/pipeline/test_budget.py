@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 import eqsat
+from eqsat.base.time_budget import TimeBudget
 from eqsat.cli.app import app
 from eqsat.errors import InputError
+from eqsat.pipeline import error_budget
 from eqsat.pipeline.error_budget import optimize_within
 
 
@@ -88,3 +91,28 @@ def test_given_inputs_on_the_command_line(tmp_path: Path):
     assert "Left the program as written" in result.stdout
     wrong = CliRunner().invoke(app, ["optimize", str(model), "--inputs", str(tmp_path / "none.npz")])
     assert wrong.exit_code == 3
+
+
+def wide(rows: int) -> eqsat.Program:
+    a, b = np.ones((64, 64), np.float32), np.ones((64, 8), np.float32)
+    return eqsat.trace(lambda x: (x @ a) @ b, eqsat.spec((rows, 64)))
+
+
+def test_a_program_that_memory_does_not_hold_is_refused():
+    with pytest.raises(InputError, match=r"takes about 23 GB, more than the memory limit leaves \("):
+        optimize_within(wide(1 << 24), 1e-3, memory_limit=4 * 10**9)
+
+
+def test_a_program_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(error_budget, "_LEAST", 0.1)
+    begun = time.monotonic()
+    with pytest.raises(InputError, match=r"could not be run with NumPy in 0\.1 s"):
+        optimize_within(wide(1 << 21), 1e-3, time_limit=0.2)
+    assert time.monotonic() - begun < 3
+
+
+def test_all_attempts_share_the_time_limit():
+    budget = TimeBudget(5)
+    best = optimize_within(wide(400), 1e-3, time_limit=budget)
+    assert best.report["stages"]["error"] == round(budget.spent["error"], 3)
+    assert budget.expected["error"] > 0

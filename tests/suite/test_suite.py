@@ -241,3 +241,9 @@ def test_inputs_that_no_output_depends_on_are_not_passed() -> None:
     (got,) = Gpu().results(plan, inputs)
     np.testing.assert_array_equal(got, [2.0] * 4)
     assert Gpu().times({"plan": Run(plan, inputs)}, 2)["plan"].us == 300
+
+
+def test_names_that_nothing_has_are_refused(tmp_path: Path) -> None:
+    said = refusal("bench", "--suite", "quick", "--on", "checker", "-o", tmp_path / "report", "--match", "none *")
+    assert said == "--match none *: nothing of the suite has such a name"
+    assert refusal("bench", tmp_path / "m.onnx", "--match", "x").startswith("--match: is an option of --suite")

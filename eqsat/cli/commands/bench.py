@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eqsat.cli.shared.options import MOST_THREADS, JsonFile, Numerics, Shape, TimeLimit
+from eqsat.cli.shared.options import MOST_THREADS, JsonFile, Numerics, Shape, TimeLimit, output_folder
 from eqsat.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,8 +62,15 @@ def bench(
         float | None, typer.Option("--minutes", min=0.0, help="Of --suite: 25 by default, 3 with --on checker.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where --suite keeps and writes its results.")
-    ] = Path("report"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            parser=output_folder,
+            help="Where --suite keeps and writes its results; `report` by default.",
+        ),
+    ] = None,
     model_folder: Annotated[
         Path | None, typer.Option("--models", metavar="DIR", help="ONNX files that --suite measures, too.")
     ] = None,
@@ -97,8 +104,12 @@ def bench(
     from eqsat.cli.shared.search import load, optimise
 
     if suite is not None:
-        _run_suite(suite, on or "gpu", device, minutes, output, model_folder, match, shape, json_file, bool(models))
+        place = output or Path("report")
+        _run_suite(suite, on or "gpu", device, minutes, place, model_folder, match, shape, json_file, bool(models))
         return
+    of_suite = {"--minutes": minutes, "--output": output, "--models": model_folder, "--match": match}
+    if given := [name for name, value in of_suite.items() if value is not None]:
+        raise InputError(f"{given[0]}: is an option of --suite; give that, or leave it out")
     if not models:
         raise typer.BadParameter("name ONNX files, or give --suite")
     on = on or "numpy"

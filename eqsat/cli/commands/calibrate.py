@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eqsat.cli.shared.options import JsonFile, Shape
-from eqsat.errors import InputError, unknown
+from eqsat.errors import InputError, missing, unknown
 
 _OPSET = 20
 """The first with Gelu as an operator."""
@@ -63,7 +63,7 @@ def calibrate(
     - `eqsat calibrate --from report/`
     - `eqsat calibrate --device cpu`, then `eqsat calibrate --device cpu --report models/`
     """
-    from eqsat.cli.shared.output import answer, check_files, console
+    from eqsat.cli.shared.output import answer, check_files, console, keep_stdout
     from eqsat.cli.shared.prices import compare_prices
     from eqsat.extract.device import files as device_files
     from eqsat.extract.device.table import DEVICES
@@ -73,9 +73,10 @@ def calibrate(
     from eqsat.suite.fitted import priced as named
 
     outputs = {"--output": output, "--json": json_file}
+    keep_stdout({"--output": output})
     check_files({"--report": report}, outputs, {"--measurements": measurements})
     if report is not None:
-        compare_prices(report, device, shape, json_file)
+        compare_prices(report, "cpu" if device == "auto" else device, shape, json_file)
         return
     if measurements is not None and suite_report is not None:
         raise InputError("--measurements and --from: give one of them")
@@ -167,7 +168,7 @@ def _read(path: Path) -> tuple[str, str, dict[str, float]]:
         return str(document["device"]), str(document["machine"]), times
     except (ValueError, KeyError, TypeError) as failure:
         raise InputError(
-            f"{path}: no measurements (device, machine, and measurements of name and measured_us): {failure!r}"
+            f"{path}: no measurements (device, machine, and measurements of name and measured_us): {missing(failure)}"
         ) from None
 
 

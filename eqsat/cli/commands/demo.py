@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, TimeLimit
+from eqsat.cli.shared.options import Device, JsonFile, TimeLimit, output_folder
 from eqsat.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ def demo(
     device: Device = "mi300x",
     time_limit: TimeLimit = 10.0,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="DIR", help="Also write each program and its result as ONNX there.")
+        Path | None,
+        typer.Option(
+            "--save", metavar="DIR", parser=output_folder, help="Also write each program and its result as ONNX there."
+        ),
     ] = None,
     json_file: JsonFile = None,
 ) -> None:

@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Optimized, Shape, TimeLimit
+from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Optimized, Shape, TimeLimit, output_folder
 
 
 def emit(
     context: typer.Context,
     model: ModelFile,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write; made if it is not there.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", parser=output_folder, help="Folder to write; made if it is not there."
+        ),
     ],
     device: Device = "mi300x",
     time_limit: TimeLimit = 10.0,
@@ -35,13 +38,19 @@ def emit(
     """
     from eqsat.cli.shared.output import answer, check_files, engineering
     from eqsat.cli.shared.search import begun, load, optimise
+    from eqsat.errors import InputError
     from eqsat.gpu.emit import FILES
     from eqsat.gpu.emit import emit as write_folder
+    from eqsat.pipeline.report import unknown_places
 
     there = {f"{name} in --output": output / name for name in FILES if output.is_dir()}
-    check_files({"the model": model}, {"--json": json_file, **there}, {"--output": output})
+    check_files({"the model": model}, {**there, "--json": json_file}, {"--output": output})
     budget = begun(context, time_limit)
-    best = optimise(load(model, shape, budget), device, budget, numerics, rules=None if optimized else [])
+    program = load(model, shape, budget)
+    if program.opaque():
+        carried = ", ".join(f"{place['operator']} ({place['makes']})" for place in unknown_places(program))
+        raise InputError(f"{model}: no kernel computes {carried}; replace it in the model")
+    best = optimise(program, device, budget, numerics, rules=None if optimized else [])
     manifest = write_folder(best.plan, best.report["device"], output, best.program)
     if answer(manifest, json_file):
         launches = sum("kernel" in step for step in manifest["steps"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from eqsat.cli.shared.options import Device, Html, JsonFile, ModelFile, Numerics
 from eqsat.errors import InputError
 
 if TYPE_CHECKING:
-    from eqsat.language.rule import Policy
+    from eqsat.language.rule import AnyRule, Policy
     from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
 
@@ -52,20 +53,21 @@ def explain(
     """
     from eqsat.base.files import write_text
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.output import answer, check_files, text_width
+    from eqsat.cli.shared.output import answer, check_files, keep_stdout, text_width
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.explain.narration import narration, streams
 
     if why_not is not None and html is not None:
         raise InputError("--html: the page is of the steps to a result; leave out --why-not")
+    keep_stdout({"--html": html})
     check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
     budget = begun(context, time_limit)
     program = load(model, shape, budget)
-    if why_not is not None and "+" not in why_not:
-        _why_not(program, why_not, device, time_limit, numerics, json_file)
-        return
     with budget.stage("rules"):
         rules = select(None, None, rules_file, budget.left("rules"))
+    if why_not is not None and "+" not in why_not:
+        _why_not(program, why_not, device, time_limit, numerics, rules, json_file)
+        return
     if why_not is not None:
         best = optimise(program, device, budget, numerics, rules)
         _why_apart(best, why_not, device, json_file)
@@ -80,16 +82,24 @@ def explain(
         typer.echo(narration(best.report, text_width()))
 
 
-def _why_not(program: Program, name: str, device: str, seconds: float, numerics: Policy, json_file: str | None) -> None:
+def _why_not(
+    program: Program,
+    name: str,
+    device: str,
+    seconds: float,
+    numerics: Policy,
+    rules: Sequence[AnyRule] | None,
+    json_file: str | None,
+) -> None:
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.commands.rules import find
     from eqsat.cli.shared.output import answer, text_width
     from eqsat.explain.narration import why_not_text
     from eqsat.inspection.why_not import why_not
 
-    row = find(name)
+    row = find(name, rules or ())
     with progress_bar("optimising"):
-        found = why_not(program, row, device, seconds, numerics).as_json()
+        found = why_not(program, row, device, seconds, numerics, rules).as_json()
     if answer(found, json_file):
         typer.echo(why_not_text(found, text_width()))
 

@@ -73,7 +73,7 @@ def explore(
     from eqsat.base.files import check_outputs, write_text
     from eqsat.base.interrupt import Interruptible
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.output import write_json
+    from eqsat.cli.shared.output import keep_stdout, write_json
     from eqsat.egraph import files as egraph_files
     from eqsat.egraph.saturate import Limits
     from eqsat.extract.device.table import device as find_device
@@ -81,6 +81,7 @@ def explore(
     from eqsat.rules import ALL
     from eqsat.tracing.expression import parse
 
+    keep_stdout({"--dot": dot})
     check_outputs({"--rules": rules_file}, {"--dot": dot, "--egraph": egraph, "--json": json_file})
     names = [find_device(name).name for name in device or DEVICES]
     program = parse(expression, _pairs(let))

@@ -126,7 +126,7 @@ def optimize(
     from eqsat.cli.commands.rules import select
     from eqsat.cli.shared.alternatives import alternative_paths, copying_early, write_alternatives, write_program
     from eqsat.cli.shared.certificates import certify
-    from eqsat.cli.shared.output import check_files
+    from eqsat.cli.shared.output import check_files, keep_stdout
     from eqsat.cli.shared.search import begun, load, optimise, optimise_dynamic, require_fixed, stays_dynamic
     from eqsat.cli.shared.tuning import check_tunable, tune_result
     from eqsat.pipeline.optimize import prepare
@@ -136,6 +136,7 @@ def optimize(
     budget = begun(context, time_limit)
     outputs = {"--output": output, "--certificate": certificate, "--html": html, "--json": json_file}
     others = {"--inputs": inputs, "--rules": rules_file}
+    keep_stdout({"--output": output, "--certificate": certificate, "--html": html})
     _check_output(output, certificate)
     check_files({"the model": model}, {**outputs, **alternative_paths(output, top)}, others)
     Objective.of(objective)
@@ -198,10 +199,8 @@ def _check_output(output: Path | None, certificate: Path | None) -> None:
     """Refuse an output that does not go with the other options.
 
     Raises:
-        InputError: it is stdout, where the report goes; or there is to be a certificate, and no file to read again.
+        InputError: there is to be a certificate, and no file to read again.
     """
-    if output == Path("-"):
-        raise InputError("--output -: stdout is for the report; give a file")
     if certificate is None:
         return
     if output is None:

@@ -60,11 +60,12 @@ def prove(
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.arrays import write_arrays
     from eqsat.cli.shared.certificates import write_certificate
-    from eqsat.cli.shared.output import answer, check_files
+    from eqsat.cli.shared.output import answer, check_files, keep_stdout
     from eqsat.cli.shared.search import load_pair
     from eqsat.proof.prove import prepare
 
     written = {"--counterexample": counterexample, "--certificate": certificate, "--json": json_file}
+    keep_stdout({"--counterexample": counterexample, "--certificate": certificate})
     check_files({"A": first, "B": second}, written)
     if certificate is not None and assume:
         raise InputError("--certificate: certificates are for all inputs; leave out --assume")
@@ -104,7 +105,7 @@ def verify(
     from eqsat.rules import CHECKABLE
     from eqsat.verify.checker import verify as verified
 
-    check_files({"A": first, "B": second, "the certificate": certificate}, {"--json": json_file})
+    check_files({"A": first, "B": second}, {"--json": json_file}, {"the certificate": certificate})
     text = read_bytes(certificate, _MOST_CERTIFICATE, "the certificate").decode("utf-8", errors="replace")
     found = verified(*load_pair(first, second, shape), text, CHECKABLE)
     if answer({"schema": 1, "verdict": "verified"} | asdict(found), json_file):

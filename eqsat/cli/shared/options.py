@@ -100,6 +100,13 @@ Optimized = Annotated[
 ]
 
 
+def output_folder(given: str | Path) -> Path:
+    """The folder that an option names. An empty path is rather a variable without a value than the current folder."""
+    if not str(given):
+        raise typer.BadParameter("the path is empty; `.` is the current folder")
+    return Path(given)
+
+
 def parse_shapes(pairs: Sequence[str] | None) -> dict[str, int]:
     """Read `["batch=16", "seq=128"]` as `{"batch": 16, "seq": 128}`.
 

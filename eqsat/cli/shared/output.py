@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.base.files import Target, check_outputs, keep_pipe, write_text
-from eqsat.errors import escaped
+from eqsat.errors import InputError, escaped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +42,13 @@ def check_files(
             if model is not None and model.is_file():
                 inputs |= {f"the data of {name}, {path.name!r}": path for path in external_files(model)}
     check_outputs(inputs, outputs)
+
+
+def keep_stdout(files: Mapping[str, Path | None]) -> None:
+    """Raises InputError for a file, by its option, that is stdout: the report goes there."""
+    for name, path in files.items():
+        if path == Path("-"):
+            raise InputError(f"{name} -: stdout is for the report; give a file")
 
 
 def write_json(data: Any, target: str) -> None:

@@ -58,6 +58,7 @@ def _report(models: Path, device: str, shape: Sequence[str] | None) -> dict[str,
     from eqsat.extract.device.table import device as row_of
     from eqsat.extract.plan.calibrate import spearman
     from eqsat.frontends.execution import OnnxRuntime, installed
+    from eqsat.frontends.nodes import LEAST_ELEMENTS
 
     row = row_of(device)
     runtime = installed(row.runtime) if row.runtime else None
@@ -73,8 +74,9 @@ def _report(models: Path, device: str, shape: Sequence[str] | None) -> dict[str,
                 found += _operators(file, shape, row, runtime)
             except EqsatError as error:
                 left_out[file.name] = str(error)
-    if len(found) < 2:
-        raise InputError(f"{models}: no operators to compare; {next(iter(left_out.values()), 'give ONNX models')}")
+    if not found:
+        larger = f"give ONNX models with arrays of at least {LEAST_ELEMENTS} elements"
+        raise InputError(f"{models}: no operators to compare; {next(iter(left_out.values()), larger)}")
     kinds: dict[str, list[Operator]] = {}
     for operator in found:
         kinds.setdefault(operator.kind, []).append(operator)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqsat.cli.shared.options import Cluster, JsonFile, Workers
+from eqsat.cli.shared.options import Cluster, JsonFile, Workers, output_folder
 
 if TYPE_CHECKING:
     from eqsat.discovery.discover import Discovery
@@ -35,7 +35,8 @@ def discover(
         list[str] | None, typer.Option("--without", metavar="RULE", help="Do without this rule; may be repeated.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep results there, to go on later.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", parser=output_folder, help="Keep results there, to go on later."),
     ] = None,
     workers: Workers = None,
     on: Cluster = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import Cluster, JsonFile, Workers
+from eqsat.cli.shared.options import Cluster, JsonFile, Workers, output_folder
 from eqsat.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def fuzz(
     seed: Annotated[int, typer.Option("--seed", min=0, help="The first one; the others count up.")] = 0,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Where to keep outcomes and faults."),
+        typer.Option("--output", "-o", metavar="DIR", parser=output_folder, help="Where to keep outcomes and faults."),
     ] = None,
     again: Annotated[
         Path | None, typer.Option("--again", metavar="FILE.json", help="Judge the case of such a file only.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from eqsat.cli.shared.options import MOST_GIGABYTES, Cluster, JsonFile, Shape, Workers, parse_shapes
+from eqsat.cli.shared.options import MOST_GIGABYTES, Cluster, JsonFile, Shape, Workers, output_folder, parse_shapes
 from eqsat.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ _LEAST_MEMORY = 6 << 30
 
 def sweep(
     models: Annotated[list[Path], typer.Argument(metavar="MODELS...", help="ONNX files.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where results are kept and written.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", parser=output_folder, help="Where results are kept and written."),
+    ],
     devices: Annotated[str, typer.Option("--devices", metavar="LIST", help="Of `eqsat devices`.")] = "mi300x",
     numerics: Annotated[str, typer.Option("--numerics", metavar="LIST", help="Policies.")] = "reassociate",
     against: Annotated[
@@ -137,7 +140,8 @@ def named(models: Sequence[Path]) -> dict[str, Path]:
     stems = [path.stem for path in models]
     found = {path.stem if stems.count(path.stem) == 1 else str(path): path for path in models}
     if len(found) < len(models):
-        raise InputError("a model is given twice; name each file once")
+        twice = next(path for path in models if models.count(path) > 1)
+        raise InputError(f"{twice}: is given twice; name each file once")
     return found
 
 

@@ -25,6 +25,8 @@ from eqsat.pipeline.optimize import prepare
 
 log = logging.getLogger(__name__)
 
+UNTOUCHED = "a graph stays as it is: %s"
+
 CODEGEN = ("inductor", "eager", "eqsat")
 """What compiles the operators that eqsat writes: a backend of torch. `eqsat` runs its own kernels instead."""
 
@@ -84,6 +86,7 @@ def backend(
     asked = Options.of(options)
     gpu = gpu_of(asked.device, inputs) if asked.codegen == "eqsat" else None
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+        log.info(UNTOUCHED, "torch differentiates it")
         return _compiled(module, inputs, asked.codegen, mode, freezing=False)
     prepare(asked.numerics)
     weights = _weights(torch, module, inputs)
@@ -96,8 +99,11 @@ def backend(
             row = _row(torch, asked.device, inputs)
             better = rewritten(module, inputs, constants, row, budget, asked.numerics)
     except EqsatError as error:
-        log.info("a graph stays as it is: %s", error)
+        log.info(UNTOUCHED, error)
         better = None
+    else:
+        if better is None:
+            log.info(UNTOUCHED, "no part of it is known" if gpu else "no part of it gains enough")
 
     def compiled() -> Callable[..., Any]:
         if constants:

@@ -380,7 +380,7 @@ def _running(session: Any, proto: ModelProto, what: str) -> Evaluator:
 
     def run(arrays: Sequence[Array]) -> list[Array]:
         try:
-            with counting():
+            with counting(), np.errstate(all="ignore"):
                 outputs = session.run(None, dict(zip(inputs, arrays, strict=True)))
         except InputError as error:
             raise InputError(f"operator {name}: {error}") from None

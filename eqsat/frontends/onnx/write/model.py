@@ -19,6 +19,7 @@ from eqsat.frontends.onnx.write.form import Form, Operand, Param
 from eqsat.frontends.onnx.write.plan import Plan, plan
 from eqsat.frontends.onnx.write.save import store
 from eqsat.program.ir import Program
+from eqsat.program.sizes import check_program
 from eqsat.program.term import ConstArray, Shape, Term
 
 if TYPE_CHECKING:
@@ -45,12 +46,13 @@ def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, ops
             read from, from 17 to the newest that is known.
 
     Raises:
-        InputError: an operator without an ONNX form, a file that cannot be written, or a model of more than
-            1.8 GB without a path (its constants go to a file beside it).
+        InputError: an operator without an ONNX form, a value of too many elements or dims, a file that cannot be
+            written, or a model of more than 1.8 GB without a path (its constants go to a file beside it).
     """
     instance("to_onnx", program, Program, "a Program (eqsat.trace, from_onnx, from_torch)")
     if path is not None:
         instance("to_onnx: path", path, (str, os.PathLike), "a path or None")
+    check_program(program)
     least = least_opset(program) if opset is None else whole("opset", opset, 1)
     if not OLDEST_OPSET <= least <= NEWEST_OPSET:
         raise InputError(f"opset {least} cannot be written; choose {OLDEST_OPSET} to {NEWEST_OPSET}")

@@ -171,7 +171,10 @@ def _opaque(terms: Iterable[Term]) -> dict[Term, Form]:
     forms = {}
     for (spec, args), outputs in calls.items():
         if not isinstance(spec, OneNode):
-            raise InputError(f"opaque operator {outputs[0].attr('name')} did not come from ONNX and has no ONNX form")
+            raise InputError(
+                f"opaque operator {outputs[0].attr('name')} did not come from ONNX and has no ONNX form; "
+                "write the parts before and after it apart"
+            )
         one = Form("", args, {"spec": spec}, tuple(outputs))
         forms.update(dict.fromkeys(outputs, one))
     return forms
