@@ -22,7 +22,6 @@ from typing import Any, Literal
 import numpy as np
 
 from eqsat.base.arguments import instance, seconds
-from eqsat.base.compare import relative_error
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
@@ -30,7 +29,7 @@ from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, InputError, escaped
 from eqsat.language.rule import AnyRule
-from eqsat.program.core import CoreProgram, Node, evaluate, topological
+from eqsat.program.core import CoreProgram, Node, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
@@ -43,6 +42,7 @@ from eqsat.proof.values.ahead import Ahead
 from eqsat.proof.values.intervals import OutOfTime
 from eqsat.proof.values.points import typical
 from eqsat.proof.values.refute import Difference, Refutation, Search
+from eqsat.proof.values.signatures import Index
 from eqsat.verify.pairing import lowered, matched, ordered
 
 Verdict = Literal["proved", "refuted", "unknown"]
@@ -78,6 +78,9 @@ _SHOWN = 3
 _NODES = 20_000
 _MOST_FOLDED = 1 << 21
 """Elements of a constant that is computed so as to be recognised."""
+
+_FOLDED_SHARE = 0.1
+"""Of the widest tolerance: how far the signatures of constants that are compared may be apart."""
 
 _LEAST_SECONDS, _MOST_STEPS_SECONDS = 0.5, 1.5
 """What writing down the steps gets, whatever is left."""
@@ -264,7 +267,7 @@ class _Pair:
         self.constants = {**self.right.constants, **self.left.constants}
         self.doubt: _Doubt | None = None
         self._sampled: Sample | None = None
-        self._ahead = Ahead(self.constants)
+        self._ahead = Ahead(self.constants, [self.left.roots, self.right.roots])
         self._opaque = {**self.right.opaque, **self.left.opaque}
         self._unfolded: list[tuple[Node, Node]] = []
 
@@ -441,24 +444,18 @@ class _Pair:
         return f"a value of {node.op}"
 
     def _fold(self, found: Snapshot) -> bool:
-        """Write constants of the second program as what the first computes of constants, where the values are equal.
-
-        Equal up to the rounding of their type: one of them may have been folded ahead of time.
-        """
+        """Write constants of the second program as what the first stores or computes of constants, if they agree."""
         theirs = set(topological(self.left.roots))
         own = [n for n in topological(self.goal) if n.op == "Const" and n not in theirs]
-        computed = [c for c in range(found.n_classes) if found.const[c] and found.size[c] <= _MOST_FOLDED]
-        terms = [t for c in computed if (t := found.term(c)).op != "Const"]
-        values = evaluate(terms, {}, self.constants, precision="float64")
+        classes = [c for c in range(found.n_classes) if found.const[c] and found.size[c] <= _MOST_FOLDED]
+        signatures = {found.term(c): self._ahead.signature(found.term(c)) for c in classes}
+        index = Index(signatures, _FOLDED_SHARE * max(TOLERANCE.values()))
         replaced: dict[Node, Node] = {}
         for node in own:
-            want = self.constants[node.attrs[0]]
-            for term, value in zip(terms, values, strict=True):
-                alike = (term.size, term.dtype) == (node.size, node.dtype)
-                near = alike and relative_error(value, want.astype(value.dtype)) <= TOLERANCE.get(node.dtype, 0.0) / 10
-                if near and self._ahead.agree(node, term):
-                    replaced[node] = term
-                    break
+            near = index.close_to(self._ahead.signature(node))
+            term = next((t for t in near if t is not node and self._ahead.agree(node, t)), None)
+            if term is not None:
+                replaced[node] = term
         self.goal = substitute(self.goal, replaced)
         self._unfolded = [(term, node) for node, term in replaced.items()]
         return bool(replaced)

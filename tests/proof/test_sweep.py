@@ -178,16 +178,15 @@ def test_a_computed_mask_that_hides_nothing_is_one_number(always: bool) -> None:
 def test_constants_agree_up_to_rounding(other: Callable[[np.ndarray], np.ndarray], agree: bool) -> None:
     values = {"a": weight(64), "b": np.zeros(0)}
     values["b"] = np.ascontiguousarray(other(values["a"]))
-    ahead = Ahead(values)
     a, b = (make("Const", (name, 64, "float32")) for name in "ab")
-    assert ahead.agree(a, b) is agree
+    assert Ahead(values, [[a], [b]]).agree(a, b) is agree
 
 
 @pytest.mark.parametrize(("last", "agree"), [(-np.inf, True), (np.inf, False), (np.nan, False), (1.0, False)])
 def test_infinities_agree_with_themselves(last: float, agree: bool) -> None:
     values = {"a": np.array([0.5, -np.inf], np.float32), "b": np.array([0.5, last], np.float32)}
     a, b = (make("Const", (name, 2, "float32")) for name in "ab")
-    assert Ahead(values).agree(a, b) is agree
+    assert Ahead(values, [[a], [b]]).agree(a, b) is agree
 
 
 def test_signatures_find_equal_values_alone() -> None:
