@@ -4,7 +4,7 @@ A constant that was computed ahead of time is a little off. Taken as equal to it
 be equal: from c = c' follows x * (c - c') / (c - c') = x * 0. So nothing that is rounded is taken as equal. Instead, a
 stored element may be *given* the value of a computation that it is close to. Two constants are equal only if
 
-- both are computed alike, element by element, from stored elements and numbers, whatever these are
+- both are the same polynomials of stored elements, of numbers and of functions of these, whatever is stored
   (`eqsat.verify.spelling`), where what was given stands for what it was given to; or they are equal integers or truth
   values, which no float decides; or numbers that are the same fraction;
 - or one of them is made of elements that one of the programs stores, or is a number, to which nothing was given before.
@@ -33,10 +33,10 @@ import numpy as np
 from eqsat.base.numerics import Array, is_float
 from eqsat.errors import CheckFailed
 from eqsat.language.table_values import fraction_of
-from eqsat.program.core import Node, make, topological
+from eqsat.program.core import Node, evaluate, make, topological
 from eqsat.program.core_table import CAST
 from eqsat.verify.rounding import only_moves
-from eqsat.verify.spelling import Spellings, number_of
+from eqsat.verify.spelling import Spelling, Spellings, number_of, simple
 
 _MOST_BITS = 1 << 12
 """Of the numerators and denominators of fractions that are computed."""
@@ -68,8 +68,7 @@ class Definitions:
         Raises:
             CheckFailed: they are not equal by what is known.
         """
-        spelled = self._spellings.spelled(left), self._spellings.spelled(right)
-        if (spelled[0] == spelled[1]).all():
+        if (self._spellings.spelled(left).array == self._spellings.spelled(right).array).all():
             return 0.0
         if not is_float(left.dtype):
             raise CheckFailed("they are different integers or truth values")
@@ -96,22 +95,24 @@ class Definitions:
         stored, places = _elements(part)
         if stored.op == "Const" and sum(stored in each for each in self._stored) != 1:
             raise CheckFailed("neither is stored in one of the programs alone")
-        if stored.op == "Full" and (not np.isfinite(stored.attrs[0]) or float(stored.attrs[0]).is_integer()):
-            raise CheckFailed("a whole number is not a rounded one")
+        if stored.op == "Full" and simple(stored.attrs[0], stored.dtype) is not None:
+            raise CheckFailed("a whole number or simple fraction is not a rounded one")
         if stored in self._reached(whole):
             raise CheckFailed("one is computed from the other, and rounded to it")
         given = self._given.get(stored, np.zeros(stored.size, np.bool_))
         if given[places].any():
             raise CheckFailed("it is computed in another way already")
-        units, spelling = self._apart(part, whole), self._spellings.spelled(whole)
-        own = self._spellings.spelled(stored).copy()
-        own[places] = spelling
-        if (own[places] != spelling).any():
+        units = self._apart(part, whole)
+        before, spelling = self._spellings.spelled(stored), self._spellings.spelled(whole)
+        own = before.array.copy()
+        own[places] = spelling.array
+        if (own[places] != spelling.array).any():
             raise CheckFailed("places of one stored element differ")
-        self._hold(stored, places, whole, spelling)
+        self._hold(stored, places, whole, spelling.array)
         given[places] = True
         self._given[stored] = given
-        self._spellings.given[stored] = own
+        degree, bits = max(before.degree, spelling.degree), max(before.bits, spelling.bits)
+        self._spellings.given[stored] = Spelling(own, degree, bits)
         self._from.setdefault(stored, set()).update(leaves([whole]))
         return units
 
@@ -136,7 +137,7 @@ class Definitions:
         for leaf in self._reached(whole):
             if leaf.op != "Const":
                 continue
-            at, found = _places(spelling, self._spellings.spelled(leaf))
+            at, found = _places(spelling, self._spellings.spelled(leaf).array)
             for program in [i for i, each in enumerate(self._stored) if stored in each and found.any()]:
                 known = self._held.get((program, leaf))
                 if known is None:
@@ -152,11 +153,33 @@ class Definitions:
 
     def _same_fraction(self, left: Node, right: Node) -> bool:
         """Whether both repeat numbers that are one fraction. Then these are fixed."""
-        one, other = fraction(left), fraction(right)
+        one, other = self._fraction(left), self._fraction(right)
         if one is None or one != other:
             return False
         self._fixed.update(leaves([left, right]))
         return True
+
+    def _fraction(self, root: Node) -> Fraction | None:
+        """The fraction that all elements of a constant are, if it is computed from numbers and has one."""
+        known: dict[Node, Fraction | None] = {}
+        for node in topological([root]):
+            if not is_float(node.dtype):
+                known[node] = None
+            elif any(not is_float(a.dtype) for a in node.args):
+                known[node] = self._converted(node)
+            else:
+                args = [known[a] for a in node.args]
+                found = _computed(node, [a for a in args if a is not None]) if None not in args else None
+                large = found is not None and max(map(int.bit_length, found.as_integer_ratio())) > _MOST_BITS
+                known[node] = None if large else found
+        return known[root]
+
+    def _converted(self, node: Node) -> Fraction | None:
+        """The whole number that a conversion of integers gives."""
+        if node.op != "Un":
+            return None
+        [values] = evaluate(node.args, {}, self._values)
+        return Fraction(int(values[0])) if values.size and (values == values[0]).all() else None
 
 
 def leaves(roots: Iterable[Node]) -> list[Node]:
@@ -202,17 +225,6 @@ def _places(wanted: Array, among: Array) -> tuple[Array, Array]:
     return at, among[at] == wanted
 
 
-def fraction(root: Node) -> Fraction | None:
-    """The fraction that all elements of a constant are, where it is computed from numbers and has one; else None."""
-    known: dict[Node, Fraction | None] = {}
-    for node in topological([root]):
-        args = [known[a] for a in node.args]
-        found = _computed(node, [a for a in args if a is not None]) if None not in args else None
-        large = found is not None and max(found.numerator.bit_length(), found.denominator.bit_length()) > _MOST_BITS
-        known[node] = None if large else found
-    return known[root]
-
-
 def _computed(node: Node, args: Sequence[Fraction]) -> Fraction | None:
     match node.op, node.attrs, args:
         case "Full", (value, _, str(dtype)), _:
@@ -225,7 +237,7 @@ def _computed(node: Node, args: Sequence[Fraction]) -> Fraction | None:
             return a - b
         case "Bin", ("mul",), [a, b]:
             return a * b
-        case "Bin", ("div",), [a, b] if b and is_float(node.dtype):
+        case "Bin", ("div",), [a, b] if b:
             return a / b
         case "Un", ("neg",), [a]:
             return -a
@@ -239,7 +251,7 @@ def _computed(node: Node, args: Sequence[Fraction]) -> Fraction | None:
             return Fraction(1)
         case "Un", ("log",), [a] if a == 1:
             return Fraction(0)
-        case "Un", (str(fn),), [a] if fn.startswith(CAST) and is_float(node.dtype):
+        case "Un", (str(fn),), [a] if fn.startswith(CAST):
             return a
     return None
 

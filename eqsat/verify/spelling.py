@@ -1,18 +1,22 @@
-"""How constants are computed, element by element: two of them are equal, whatever the stored ones are, where each
-element is the same function of the same stored elements.
+"""How constants are computed, element by element: two are equal, whatever is stored, where each element is the same
+polynomial of the same stored elements and numbers, and of the same functions of such.
 
-Every stored element gets a random number of 64 bits, and so does every function of elements: a hash of its name and its
-operands, which are in no order where it commutes. A factor of one and an addend of zero are left
-out. Equal numbers mean the same spelling; others collide with a chance of
-about 2**-64, which no certificate can know of, since the numbers are drawn anew for each check. Only integers and truth
-values, which say where elements are read, are computed.
+This is seen at random places of two prime fields. A stored element is a random residue, and so is any function of
+elements that is no polynomial: a hash of its name and of its operands, which are in no order where it commutes. Whole
+numbers and simple fractions are what they are. Different polynomials agree with a chance of 2**-24 at most in each
+field: their degrees and coefficients are bounded, beyond which a sum or product is a function as any other
+(J. T. Schwartz, "Fast probabilistic algorithms for verification of polynomial identities", 1980). Fields and places are
+drawn anew for each check, so that no certificate can know of them. Only integers and truth values, which say where
+elements are read, are computed.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,26 +25,59 @@ from eqsat.base.graphs import last_reads, operands_first
 from eqsat.base.numerics import Array, cast, elementwise, is_float, np_dtype, take
 from eqsat.base.numerics import reduce as reduce_array
 from eqsat.errors import CheckFailed
+from eqsat.language.table_values import fraction_of
 from eqsat.program.core_table import CAST, result_dtype
 from eqsat.program.evaluation import Arrays, Operand
 from eqsat.program.node import Node, make
 
-_COMMUTE = frozenset({"add", "mul", "min", "max"})
-_UNITS = {"add": 0.0, "mul": 1.0}
-"""What leaves the other operand as it is."""
+_BITS = 31
+"""Of a residue: products of two fit in 64."""
 
-_REDUCED = frozenset({"sum", "prod", "min", "max"})
+_NUMBER_BITS = 64
+"""Of a number that is what it is."""
+
+_DEGREE, _COEFFICIENTS = 64, 1 << 12
+"""Most of a polynomial: its degree, and the bits of the sum of its coefficients."""
+
+_MOST_ADDED = 1 << 21
+"""Products of halves of residues that float64 adds up exactly."""
+
+_WHOLE, _NUMERATOR, _DENOMINATOR = 2.0**53, 4, 1 << 20
+"""Most of a whole number, and of a simple fraction."""
+
+_COMMUTE = frozenset({"min", "max"})
+_REDUCED = frozenset({"prod", "min", "max"})
 
 
 class _Value(NamedTuple):
-    """An array: of spellings where its type is a float, else of values."""
+    """An array: of residues where its type is a float, else of values. Polynomials have this degree and so many bits
+    of coefficients at most."""
 
     dtype: str
     array: Array
+    degree: int = 1
+    bits: int = 1
 
     @property
     def spelled(self) -> bool:
         return is_float(self.dtype)
+
+
+class Spelling(NamedTuple):
+    """Residues in both fields, as one number for each element, and the bounds of their polynomials."""
+
+    array: Array
+    degree: int
+    bits: int
+
+
+def simple(value: float, dtype: str) -> Fraction | None:
+    """What a number is that is whole, or a fraction such as 1/768 or 0.3; None for others, which may be rounded."""
+    found = fraction_of(value, dtype)
+    if found is None or abs(value) > _WHOLE:
+        return None
+    few = abs(found.numerator) <= _NUMERATOR and found.denominator <= _DENOMINATOR
+    return found if few or found.denominator == 1 else None
 
 
 def number_of(node: Node) -> Node:
@@ -48,7 +85,7 @@ def number_of(node: Node) -> Node:
     return make("Full", (node.attrs[0], 1, node.dtype))
 
 
-class Spellings(Arrays[_Value]):
+class Spellings:
     """The spellings of constants.
 
     Attributes:
@@ -57,40 +94,66 @@ class Spellings(Arrays[_Value]):
     """
 
     def __init__(self, values: Mapping[str, Array]) -> None:
-        self.given: dict[Node, Array] = {}
+        self.given: dict[Node, Spelling] = {}
         self.filled: set[Node] = set()
-        self._values = values
-        self._keys: dict[Any, np.uint64] = {}
+        self._fields = [_Field(values, self.filled) for _ in range(2)]
 
-    def spelled(self, root: Node) -> Array:
-        """The spelling of each element.
+    def spelled(self, root: Node) -> Spelling:
+        """The spelling of each element; of integers and truth values, what they are.
 
         Raises:
             CheckFailed: it reads an input, or a float decides an integer or a truth value on the way.
         """
+        one, other = (
+            field.spelled(root, partial(self._given, np.uint64(i * _BITS))) for i, field in enumerate(self._fields)
+        )
+        array = one.array | other.array << np.uint64(_BITS) if one.spelled else one.array
+        return Spelling(array, one.degree, one.bits)
+
+    def _given(self, shift: np.uint64, node: Node) -> _Value | None:
+        """What was given to a node, in one field."""
+        if node.op not in ("Const", "Full") or not is_float(node.dtype):
+            return None
+        own = self.given.get(node if node.op == "Const" else number_of(node))
+        if own is None:
+            return None
+        residues = own.array >> shift & np.uint64((1 << _BITS) - 1)
+        return _Value(node.dtype, np.broadcast_to(residues, node.size), own.degree, own.bits)
+
+
+class _Field(Arrays[_Value]):
+    """Residues modulo a random prime."""
+
+    def __init__(self, values: Mapping[str, Array], filled: set[Node]) -> None:
+        self._prime = np.uint64(_random_prime())
+        self._values, self._filled = values, filled
+        self._keys: dict[Any, np.uint64] = {}
+
+    def spelled(self, root: Node, given: Callable[[Node], _Value | None]) -> _Value:
         known: dict[Node, _Value] = {}
         with np.errstate(all="ignore"):
             for node, done in last_reads(operands_first([root]), [root]):
-                known[node] = self._stored(node) or self.of(node.op, node.attrs, [known[a] for a in node.args])
+                known[node] = given(node) or self.of(node.op, node.attrs, [known[a] for a in node.args])
                 for arg in done:
                     del known[arg]
-        return known[root].array
-
-    def _stored(self, node: Node) -> _Value | None:
-        if node.op == "Const" and node in self.given:
-            return _Value(node.dtype, self.given[node])
-        if node.op == "Full" and is_float(node.dtype) and (own := self.given.get(number_of(node))) is not None:
-            return _Value(node.dtype, np.broadcast_to(own, node.size))
-        return None
+        return known[root]
 
     def _key(self, *name: Any) -> np.uint64:
         if name not in self._keys:
             self._keys[name] = np.uint64(secrets.randbits(64))
         return self._keys[name]
 
-    def _function(self, dtype: str, name: Any, operands: Sequence[Array], commutes: bool) -> _Value:
+    def _hashed(self, array: Array, *name: Any) -> Array:
+        return _mixed(array.astype(np.uint64, copy=False) ^ self._key(*name)) % self._prime
+
+    def _function(self, dtype: str, name: str, operands: Sequence[Array], commutes: bool = False) -> _Value:
         sides = [_mixed(x ^ self._key(name, 0 if commutes else i)) for i, x in enumerate(operands)]
-        return _Value(dtype, _mixed(reduce(np.add, sides) ^ self._key(name)))
+        return _Value(dtype, self._hashed(reduce(np.add, sides), name))
+
+    def _polynomial(self, dtype: str, array: Array, degree: int, bits: int) -> _Value:
+        if degree > _DEGREE or bits > _COEFFICIENTS:
+            return self._function(dtype, "large", [array])
+        return _Value(dtype, array, degree, bits)
 
     # --- the algebra
 
@@ -98,28 +161,35 @@ class Spellings(Arrays[_Value]):
         return (value.array,)
 
     def like(self, value: _Value, parts: Sequence[Array]) -> _Value:
-        return _Value(value.dtype, parts[0])
+        return value._replace(array=parts[0])
+
+    def moved(self, move: Callable[..., Array], *values: _Value) -> _Value:
+        degree, bits = max(v.degree for v in values), max(v.bits for v in values)
+        return _Value(values[0].dtype, move(*(v.array for v in values)), degree, bits)
 
     def dtype_of(self, value: _Value) -> str:
         return value.dtype
 
     def number(self, value: Any, dtype: str) -> _Value:
         array = np.asarray(value, np_dtype(dtype))
-        return self._numbers(array, dtype) if is_float(dtype) else _Value(dtype, array)
+        if not is_float(dtype):
+            return _Value(dtype, array)
+        known, prime = simple(array.item(), dtype), int(self._prime)
+        if known is None:
+            bits = np.asarray(array.item(), np.float64).view(np.uint64)
+            return _Value(dtype, self._hashed(bits, "number", dtype))
+        residue = known.numerator * pow(known.denominator, -1, prime) % prime
+        return _Value(dtype, np.asarray(residue, np.uint64), 1, _NUMBER_BITS)
 
     def fill(self, value: Any, dtype: str) -> _Value:
         if is_float(dtype):
-            self.filled.add(make("Full", (value, 1, dtype)))
+            self._filled.add(make("Full", (value, 1, dtype)))
         return self.number(value, dtype)
-
-    def _numbers(self, array: Array, dtype: str) -> _Value:
-        bits = (array.astype(np.float64) + 0.0).view(np.uint64)  # zeros have one sign
-        return _Value(dtype, _mixed(bits ^ self._key("number", dtype)))
 
     def constant(self, digest: str, size: int, dtype: str) -> _Value:
         if not is_float(dtype):
             return _Value(dtype, self._values[digest].reshape(-1))
-        return _Value(dtype, _mixed(np.arange(size, dtype=np.uint64) ^ self._key("stored", digest, dtype)))
+        return _Value(dtype, self._hashed(_mixed(np.arange(size, dtype=np.uint64)), "stored", digest, dtype))
 
     def elementwise(self, fn: str, *args: _Value) -> _Value:
         if not any(a.spelled for a in args):
@@ -127,39 +197,71 @@ class Spellings(Arrays[_Value]):
                 found = elementwise(fn, *(a.array for a in args))
                 return _Value(str(found.dtype), found)
             dtype, array = fn.removeprefix(CAST), args[0].array
-            return self._numbers(array, dtype) if is_float(dtype) else _Value(dtype, cast(array, dtype))
+            if not is_float(dtype):
+                return _Value(dtype, cast(array, dtype))
+            return _Value(dtype, (array.astype(np.int64) % np.int64(self._prime)).astype(np.uint64), 1, _NUMBER_BITS)
         dtype = result_dtype(fn) or args[0].dtype
         if not is_float(dtype):
             raise CheckFailed("a float decides an integer or a truth value on the way")
-        found = self._function(dtype, fn, [a.array for a in args], fn in _COMMUTE)
-        if fn not in _UNITS:
-            return found
-        (one, other), unit = args, self.number(_UNITS[fn], dtype).array
-        kept = np.where(one.array == unit, other.array, np.where(other.array == unit, one.array, found.array))
-        return _Value(dtype, kept)
+        match fn, args:
+            case "neg", (a,):
+                return a._replace(array=(self._prime - a.array) % self._prime)
+            case "add", (a, b):
+                return self._sum(a, b)
+            case "sub", (a, b):
+                return self._sum(a, self.elementwise("neg", b))
+            case "mul", (a, b):
+                return self._product(a, b)
+            case "div", (a, b):
+                return self._product(a, self._function(dtype, "reciprocal", [b.array]))
+        return self._function(dtype, fn, [a.array for a in args], fn in _COMMUTE)
+
+    def _sum(self, a: _Value, b: _Value) -> _Value:
+        degree, bits = max(a.degree, b.degree), max(a.bits, b.bits) + 1
+        return self._polynomial(a.dtype, (a.array + b.array) % self._prime, degree, bits)
+
+    def _product(self, a: _Value, b: _Value) -> _Value:
+        return self._polynomial(a.dtype, a.array * b.array % self._prime, a.degree + b.degree, a.bits + b.bits)
 
     def where(self, condition: _Value, this: _Value, other: _Value) -> _Value:
-        return _Value(this.dtype, np.where(condition.array, this.array, other.array))
+        return self.moved(lambda x, y: np.where(condition.array, x, y), this, other)
 
     def reduce(self, fn: str, values: _Value) -> _Value:
         if not values.spelled:
             found = reduce_array(fn, values.array, (values.array.ndim - 1,), False)
             return _Value(str(found.dtype), found)
+        if fn == "sum":
+            bits = values.bits + values.array.shape[-1].bit_length()
+            total = values.array.sum(-1, dtype=np.uint64) % self._prime
+            return self._polynomial(values.dtype, total, values.degree, bits)
         if fn not in _REDUCED:
             raise CheckFailed("a float decides an integer or a truth value on the way")
         each = _mixed(values.array ^ self._key(fn, "element")).sum(-1, dtype=np.uint64)
-        return _Value(values.dtype, _mixed(each ^ self._key(fn, "reduced")))
+        return self._function(values.dtype, fn, [each])
 
     def matmul(self, left: _Value, right: _Value) -> _Value:
-        total = np.zeros((*left.array.shape[:-1], right.array.shape[-1]), np.uint64)
-        for k in range(left.array.shape[-1]):
-            total += self._function(
-                left.dtype, "mul", [left.array[..., k, None], right.array[..., k, None, :]], True
-            ).array
-        return _Value(left.dtype, _mixed(total ^ self._key("product")))
+        if not left.spelled:
+            return left._replace(array=np.matmul(left.array, right.array))
+        inner = left.array.shape[-1]
+        if inner > _MOST_ADDED:
+            raise CheckFailed(f"a product adds up more than {_MOST_ADDED} elements")
+        half = np.uint64(16)
+        (a, b), (c, d) = (
+            ((x.array >> half).astype(np.float64), (x.array & np.uint64(0xFFFF)).astype(np.float64))
+            for x in (left, right)
+        )
+        high, low = (self._residues(x) for x in (a @ c, b @ d))
+        middle = self._residues(a @ d) + self._residues(b @ c)
+        total = ((high << half) % self._prime + middle) % self._prime
+        total = ((total << half) % self._prime + low) % self._prime
+        bits = left.bits + right.bits + inner.bit_length()
+        return self._polynomial(left.dtype, total, left.degree + right.degree, bits)
+
+    def _residues(self, whole: Array) -> Array:
+        return whole.astype(np.uint64) % self._prime
 
     def take(self, values: _Value, index: _Value, axis: int) -> _Value:
-        return _Value(values.dtype, take(values.array, index.array, axis))
+        return values._replace(array=take(values.array, index.array, axis))
 
     def input(self, name: str, size: int, dtype: str) -> _Value:
         raise CheckFailed("it reads an input")
@@ -173,3 +275,11 @@ def _mixed(x: Array) -> Array:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def _random_prime() -> int:
+    """A prime of `_BITS` bits."""
+    while True:
+        drawn = secrets.randbits(_BITS - 2) << 1 | 1 << (_BITS - 1) | 1
+        if all(drawn % d for d in range(3, math.isqrt(drawn) + 1, 2)):
+            return drawn
