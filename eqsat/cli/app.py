@@ -1,6 +1,6 @@
 """The `eqsat` command: its sub-commands, and how errors become exit codes.
 
-Exit codes: 0 done, 1 the answer is no (a check failed), 2 unknown or bad usage, 3 bad input, 70 a fault of eqsat itself,
+Exit codes: 0 done, 1 the answer is no (a check failed), 2 unknown or bad usage, 3 bad input, 70 a fault of eqsat,
 130 interrupted.
 """
 
@@ -198,7 +198,7 @@ def main() -> None:
         # Interrupted before or after the command itself, while modules load or output is flushed.
         typer.echo("eqsat: interrupted", err=True)
         sys.exit(INTERRUPTED)
-    except Exception:
+    except Exception:  # noqa: BLE001  whatever it is, it is no answer
         traceback.print_exc()
         sys.exit(FAULT)
     finally:

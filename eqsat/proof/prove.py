@@ -229,11 +229,9 @@ def prove(
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     if proof.verdict == "unknown" and search.unsure:
-        why = "where an infinity or a NaN decides"
+        proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {_why_unsure(search)}"
         if not search.infinite:
             proof.within_rounding = search.unsure, search.rounding
-            why = f"which is within rounding: it may make {search.rounding:.2g}"
-        proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {why}"
     proof.seconds = time.monotonic() - begun
     proof.assumed = [assume] if isinstance(assume, str) else list(assume or ())
     return proof
@@ -501,6 +499,15 @@ def _types(cut: Cut) -> str:
     """Where both sides of a cut compute in other types of floats: which. No rule moves a cast that rounds."""
     one, other = (", ".join(sorted(own - rest)) for own, rest in (cut.computed, cut.computed[::-1]))
     return f"; the first computes {one}, the second {other}" if one and other else ""
+
+
+def _why_unsure(search: Search) -> str:
+    """Why a difference that was seen does not refute."""
+    if search.infinite:
+        return "where an infinity or a NaN decides"
+    if search.rounding >= search.unsure:
+        return f"which is within rounding: it may make {search.rounding:.2g}"
+    return f"of which rounding was seen to make {search.rounding:.2g}: integers may wrap around, or values jump"
 
 
 def _refuted(found: Difference, points: int) -> Proof:

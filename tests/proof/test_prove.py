@@ -264,3 +264,12 @@ def test_numbers_beyond_floats_have_no_clear_sign(power: int) -> None:
         for f in sides
     ]
     assert eqsat.prove(*pair, time_limit=4).verdict in ("proved", "unknown")
+
+
+def test_integers_that_wrap_around_are_not_called_rounding() -> None:
+    spec = eqsat.spec((3,), "int64")
+    pair = eqsat.trace(lambda i: i.astype("uint8").astype("int64"), spec), eqsat.trace(lambda i: i, spec)
+    proof = eqsat.prove(*pair, time_limit=4)
+    assert proof.verdict == "unknown"
+    assert "within rounding" not in proof.reason
+    assert "integers may wrap around" in proof.reason

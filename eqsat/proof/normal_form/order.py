@@ -93,8 +93,8 @@ class Order(Scalars):
         return None
 
     def clear_sign(self, e: int) -> int:
-        """1 or -1 for an expression without unknowns that is clearly above or below zero, else 0, also where it is beyond
-        floats."""
+        """1 or -1 for an expression without unknowns that is clearly above or below zero, else 0; so where floats
+        cannot hold it."""
         with suppress(OverflowError):
             values = [self._numeric_term(m, c) for m, c in self._terms[e]]
             known = [v for v in values if v is not None and math.isfinite(v)]
