@@ -29,7 +29,7 @@ from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, InputError, escaped
 from eqsat.language.rule import AnyRule
-from eqsat.program.core import CoreProgram, Node, topological
+from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
@@ -227,7 +227,7 @@ def prove(
         if nearer.found is not None:
             proof = _refuted(nearer.found, nearer.points)
     if proof.verdict == "proved" and not search.defined:
-        proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
+        proof = Proof("unknown", "", 0.0, "both programs have finite values on none of the inputs that were tried")
     if proof.verdict == "unknown" and search.unsure:
         proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {_why_unsure(search)}"
         if not search.infinite:
@@ -312,7 +312,7 @@ class _Pair:
             with suppress(CheckFailed):
                 return self._stepped(quick, deadline, certify)
         left = (1 - _NORMAL_FORM_SHARE if certify else _NORMAL_FORM_SHARE) * (deadline - time.monotonic())
-        elements = compare(self.left.roots, self.goal, self.constants, left, self._bounds)
+        elements = compare(*self._with_known_inputs(), self.constants, left, self._bounds)
         seconds = deadline - time.monotonic()
         if certify:
             seconds *= _CERTIFIED_SHARE
@@ -332,6 +332,15 @@ class _Pair:
         if elements.equal:
             return _by_elements(elements)
         return Proof("unknown", "", 0.0, f"{failure}; {elements.reason}", stats=found.stats)
+
+    def _with_known_inputs(self) -> tuple[Sequence[Node], Sequence[Node]]:
+        """The outputs of both, with numbers for inputs to which bounds leave one value."""
+        known = {
+            node: make("Full", (value, *node.attrs[1:]))
+            for node in topological([*self.left.roots, *self.goal])
+            if node.op == "In" and (value := self._bounds.get(node.attrs[0], Bounds()).only(node.dtype)) is not None
+        }
+        return substitute(self.left.roots, known), substitute(self.goal, known)
 
     def is_swept(self, certify: bool) -> bool:
         """Whether the programs are swept: large ones, and all of which a certificate is asked for."""

@@ -59,7 +59,8 @@ _LOOK_FACTOR = 3.0
 _ROUNDS = 3
 _MORE_ROUNDS_SECONDS = 0.3
 _LEAST_ONE_SIDED = 3
-"""Points on which one program has finite values alone, and the other none, before that is a difference."""
+"""Points on which one program has finite values alone, and the other none, before that is a difference. Within bounds
+it is none: they may be where one of them is not defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,8 @@ class Refutation:
         expected, found = outputs
         doubted = False
         for name, want in expected.items():
-            self._defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
+            both = np.isfinite(want.astype(np.float64)) & np.isfinite(found[name].astype(np.float64))
+            self._defined |= bool(both.any()) or want.size == 0
             where = None
             differs = _differences(want, found[name], self._tolerance)
             if differs.any():
@@ -262,7 +264,7 @@ class Refutation:
                 differs &= _differences(want, found[name], max(self._tolerance, self._least))
             if differs.any():
                 where = _first(self._pair.apart(inputs, name, outputs, differs))
-            if _one_sided(want, found[name]) and self._pair.one_sided(inputs, name, point.generic):
+            if not self._bounds and _one_sided(want, found[name]) and self._pair.one_sided(inputs, name, point.generic):
                 self._one_sided[name] += 1
             if where is None and self._one_sided[name] >= _LEAST_ONE_SIDED:
                 where, quick = (0,) * want.ndim, False
