@@ -11,7 +11,7 @@ their terms, operands first. A certificate adds terms and states equalities, one
     {"split": N, "into": SIZES}                             term N equals the sum of products over these runs of k,
                                                             or the reductions of these runs of rows, combined
     {"picked": N}                                           term N picks rows by joined indices, or of joined tables
-    {"values": [M, N]}                                      both are computed from constants, and have the same values
+    {"values": [M, N]}                                      both are equal, or one is stored and gets the other's value
     {"moves": [M, N]}                                       both only move elements, and move the same
     {"use": K, "on": [M, N, ...]}                           both sides of lemma K over these terms are equal
 
@@ -23,7 +23,8 @@ A lemma is proved once, over any values of its leaves, with terms and numbers of
     {"values": [M, N]}, {"moves": [M, N]}                   what each use of the lemma has to compute
     {"proves": [M, N]}                                      the lemma ends: M and N are equal
 
-A rule is matched and its guard evaluated on the very term, and the right side is built here. The two sides of a lemma,
+When two constants are equal, and why nothing follows from their rounding, is said in `eqsat.verify.definitions`. A rule
+is matched and its guard evaluated on the very term, and the right side is built here. The two sides of a lemma,
 and at last the outputs, must then be equal by congruence.
 
 What is changed in a proof may still be a proof: a rule has a twin, a term is equal to others, a folded constant may be
