@@ -1,6 +1,7 @@
 """The `eqsat` command: its sub-commands, and how errors become exit codes.
 
-Exit codes: 0 done, 1 the answer is no (a check failed), 2 unknown or bad usage, 3 bad input, 130 interrupted.
+Exit codes: 0 done, 1 the answer is no (a check failed), 2 unknown or bad usage, 3 bad input, 70 a fault of eqsat,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -40,6 +42,9 @@ from eqsat.cli.tasks.sweep import sweep
 from eqsat.errors import EqsatError, InputError
 
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
+
+FAULT = 70
+"""What `sysexits.h` calls an internal software error: Python itself would end with 1, which is an answer here."""
 
 ANSWER_SECONDS = 2.0
 """Seconds of processor time after Ctrl-C to give the best answer so far; then the command exits without one."""
@@ -216,6 +221,9 @@ def main() -> None:
         # Interrupted before or after the command itself, while modules load or output is flushed.
         typer.echo("eqsat: interrupted", err=True)
         sys.exit(INTERRUPTED)
+    except Exception:  # noqa: BLE001  whatever it is, it is no answer
+        traceback.print_exc()
+        sys.exit(FAULT)
     finally:
         _every_end(signal.SIG_IGN)  # all output is written: only the exit remains
         if hasattr(signal, "setitimer"):

@@ -22,7 +22,6 @@ from typing import Any, Literal
 import numpy as np
 
 from eqsat.base.arguments import instance, seconds
-from eqsat.base.compare import relative_error
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
@@ -30,7 +29,7 @@ from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, InputError, escaped
 from eqsat.language.rule import AnyRule
-from eqsat.program.core import CoreProgram, Node, evaluate, topological
+from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
@@ -43,6 +42,7 @@ from eqsat.proof.values.ahead import Ahead
 from eqsat.proof.values.intervals import OutOfTime
 from eqsat.proof.values.points import typical
 from eqsat.proof.values.refute import Difference, Refutation, Search
+from eqsat.proof.values.signatures import Index
 from eqsat.verify.pairing import lowered, matched, ordered
 
 Verdict = Literal["proved", "refuted", "unknown"]
@@ -78,6 +78,9 @@ _SHOWN = 3
 _NODES = 20_000
 _MOST_FOLDED = 1 << 21
 """Elements of a constant that is computed so as to be recognised."""
+
+_FOLDED_SHARE = 0.1
+"""Of the widest tolerance: how far the signatures of constants that are compared may be apart."""
 
 _LEAST_SECONDS, _MOST_STEPS_SECONDS = 0.5, 1.5
 """What writing down the steps gets, whatever is left."""
@@ -224,13 +227,11 @@ def prove(
         if nearer.found is not None:
             proof = _refuted(nearer.found, nearer.points)
     if proof.verdict == "proved" and not search.defined:
-        proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
+        proof = Proof("unknown", "", 0.0, "both programs have finite values on none of the inputs that were tried")
     if proof.verdict == "unknown" and search.unsure:
-        why = "where an infinity or a NaN decides"
+        proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {_why_unsure(search)}"
         if not search.infinite:
             proof.within_rounding = search.unsure, search.rounding
-            why = f"which is within rounding: it may make {search.rounding:.2g}"
-        proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {why}"
     proof.seconds = time.monotonic() - begun
     proof.assumed = [assume] if isinstance(assume, str) else list(assume or ())
     return proof
@@ -264,7 +265,7 @@ class _Pair:
         self.constants = {**self.right.constants, **self.left.constants}
         self.doubt: _Doubt | None = None
         self._sampled: Sample | None = None
-        self._ahead = Ahead(self.constants)
+        self._ahead = Ahead(self.constants, [self.left.roots, self.right.roots])
         self._opaque = {**self.right.opaque, **self.left.opaque}
         self._unfolded: list[tuple[Node, Node]] = []
 
@@ -311,7 +312,7 @@ class _Pair:
             with suppress(CheckFailed):
                 return self._stepped(quick, deadline, certify)
         left = (1 - _NORMAL_FORM_SHARE if certify else _NORMAL_FORM_SHARE) * (deadline - time.monotonic())
-        elements = compare(self.left.roots, self.goal, self.constants, left, self._bounds)
+        elements = compare(*self._with_known_inputs(), self.constants, left, self._bounds)
         seconds = deadline - time.monotonic()
         if certify:
             seconds *= _CERTIFIED_SHARE
@@ -331,6 +332,15 @@ class _Pair:
         if elements.equal:
             return _by_elements(elements)
         return Proof("unknown", "", 0.0, f"{failure}; {elements.reason}", stats=found.stats)
+
+    def _with_known_inputs(self) -> tuple[Sequence[Node], Sequence[Node]]:
+        """The outputs of both, with numbers for inputs to which bounds leave one value."""
+        known = {
+            node: make("Full", (value, *node.attrs[1:]))
+            for node in topological([*self.left.roots, *self.goal])
+            if node.op == "In" and (value := self._bounds.get(node.attrs[0], Bounds()).only(node.dtype)) is not None
+        }
+        return substitute(self.left.roots, known), substitute(self.goal, known)
 
     def is_swept(self, certify: bool) -> bool:
         """Whether the programs are swept: large ones, and all of which a certificate is asked for."""
@@ -441,24 +451,18 @@ class _Pair:
         return f"a value of {node.op}"
 
     def _fold(self, found: Snapshot) -> bool:
-        """Write constants of the second program as what the first computes of constants, where the values are equal.
-
-        Equal up to the rounding of their type: one of them may have been folded ahead of time.
-        """
+        """Write constants of the second program as what the first stores or computes of constants, if they agree."""
         theirs = set(topological(self.left.roots))
         own = [n for n in topological(self.goal) if n.op == "Const" and n not in theirs]
-        computed = [c for c in range(found.n_classes) if found.const[c] and found.size[c] <= _MOST_FOLDED]
-        terms = [t for c in computed if (t := found.term(c)).op != "Const"]
-        values = evaluate(terms, {}, self.constants, precision="float64")
+        classes = [c for c in range(found.n_classes) if found.const[c] and found.size[c] <= _MOST_FOLDED]
+        signatures = {found.term(c): self._ahead.signature(found.term(c)) for c in classes}
+        index = Index(signatures, _FOLDED_SHARE * max(TOLERANCE.values()))
         replaced: dict[Node, Node] = {}
         for node in own:
-            want = self.constants[node.attrs[0]]
-            for term, value in zip(terms, values, strict=True):
-                alike = (term.size, term.dtype) == (node.size, node.dtype)
-                near = alike and relative_error(value, want.astype(value.dtype)) <= TOLERANCE.get(node.dtype, 0.0) / 10
-                if near and self._ahead.agree(node, term):
-                    replaced[node] = term
-                    break
+            near = index.close_to(self._ahead.signature(node))
+            term = next((t for t in near if t is not node and self._ahead.agree(node, t)), None)
+            if term is not None:
+                replaced[node] = term
         self.goal = substitute(self.goal, replaced)
         self._unfolded = [(term, node) for node, term in replaced.items()]
         return bool(replaced)
@@ -504,6 +508,15 @@ def _types(cut: Cut) -> str:
     """Where both sides of a cut compute in other types of floats: which. No rule moves a cast that rounds."""
     one, other = (", ".join(sorted(own - rest)) for own, rest in (cut.computed, cut.computed[::-1]))
     return f"; the first computes {one}, the second {other}" if one and other else ""
+
+
+def _why_unsure(search: Search) -> str:
+    """Why a difference that was seen does not refute."""
+    if search.infinite:
+        return "where an infinity or a NaN decides"
+    if search.rounding >= search.unsure:
+        return f"which is within rounding: it may make {search.rounding:.2g}"
+    return f"of which rounding was seen to make {search.rounding:.2g}: integers may wrap around, or values jump"
 
 
 def _refuted(found: Difference, points: int) -> Proof:

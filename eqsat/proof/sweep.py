@@ -147,8 +147,6 @@ def sample(
     def note(node: Node, value: Array, args: list[Array]) -> Array:
         if time.monotonic() > deadline:
             raise OutOfTime
-        if constants.is_fixed(node) and constants.decides(node):
-            value = constants.value(node)
         seen[-1][node] = signature(node.dtype, [value])
         for part, array in zip(parts.get(node, ()), joined[node].arrays(value) if node in joined else (), strict=True):
             seen[-1].setdefault(part, signature(node.dtype, [array]))

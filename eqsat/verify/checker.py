@@ -11,7 +11,7 @@ their terms, operands first. A certificate adds terms and states equalities, one
     {"split": N, "into": SIZES}                             term N equals the sum of products over these runs of k,
                                                             or the reductions of these runs of rows, combined
     {"picked": N}                                           term N picks rows by joined indices, or of joined tables
-    {"values": [M, N]}                                      both are computed from constants, and have the same values
+    {"values": [M, N]}                                      both are equal, or one is stored and gets the other's value
     {"moves": [M, N]}                                       both only move elements, and move the same
     {"use": K, "on": [M, N, ...]}                           both sides of lemma K over these terms are equal
 
@@ -23,7 +23,8 @@ A lemma is proved once, over any values of its leaves, with terms and numbers of
     {"values": [M, N]}, {"moves": [M, N]}                   what each use of the lemma has to compute
     {"proves": [M, N]}                                      the lemma ends: M and N are equal
 
-A rule is matched and its guard evaluated on the very term, and the right side is built here. The two sides of a lemma,
+When two constants are equal, and why nothing follows from their rounding, is said in `eqsat.verify.definitions`. A rule
+is matched and its guard evaluated on the very term, and the right side is built here. The two sides of a lemma,
 and at last the outputs, must then be equal by congruence.
 
 What is changed in a proof may still be a proof: a rule has a twin, a term is equal to others, a folded constant may be
@@ -39,30 +40,28 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from eqsat.errors import CheckFailed, EqsatError, InputError
 from eqsat.language.rule import Rule
 from eqsat.layout.arithmetic import Layout
-from eqsat.program.core import CoreProgram, evaluate, topological
+from eqsat.program.core import CoreProgram, Node, topological
 from eqsat.program.core_table import core_op
-from eqsat.program.evaluation import Precision
 from eqsat.program.ir import Program
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
+from eqsat.verify.definitions import Definitions, leaves
 from eqsat.verify.joins import cut, inside, picked, split
 from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import lowered
-from eqsat.verify.rounding import ROUNDING, absorbed, adds_up, units_apart
+from eqsat.verify.rounding import rounding
 from eqsat.verify.terms import Terms
 
 VERSION = 3
 
 MOST_READ = 1 << 21
 """Elements of a masked view whose places are looked at one by one."""
-
-LAST_PLACE: Mapping[str, float] = {"float64": 2**-52, "float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
-"""A unit in the last place of 1. Types that are not listed do not round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,31 +97,6 @@ class Numbered:
         """The first line of a certificate."""
         first, second = map(_digest, self.programs)
         return {"certificate": VERSION, "first": first, "second": second}
-
-    def rounding(self, a: int, b: int) -> float:
-        """How far apart two terms that are computed from constants are, in units in the last place: of the element, or
-        of the largest one where sums are on the way to them.
-
-        They are computed in float64, and where that is too far apart, in their own types, as a runtime folds them: a
-        rounded float may decide an integer on the way.
-
-        Raises:
-            CheckFailed: one of them reads an input, or they are further apart than `ROUNDING` allows.
-        """
-        if not self.terms.computed(a) or not self.terms.computed(b):
-            raise CheckFailed(f"term {a} or {b} is not computed from constants")
-        units = self._apart(a, b, "float64")
-        if not units <= ROUNDING:
-            units = self._apart(a, b, "native")
-        if not units <= ROUNDING:
-            raise CheckFailed(f"terms {a} and {b} are {units:.3g} units apart, where {ROUNDING:g} are allowed")
-        return units
-
-    def _apart(self, a: int, b: int, precision: Precision) -> float:
-        nodes = [self.terms.node(a), self.terms.node(b)]
-        found, want = evaluate(nodes, {}, self.constants, precision=precision)
-        unit = LAST_PLACE.get(self.terms.dtype[a])
-        return units_apart(found, want, unit or 0.0, adds_up(nodes))
 
 
 def verify(first: Program, second: Program, certificate: str, rules: Sequence[Rule]) -> Verified:
@@ -197,6 +171,8 @@ class _Statements(ABC):
         self.called = list(range(len(terms.rows)))
         self.rules = 0
         self.equalities: list[tuple[int, int]] = []
+        self.fixed: set[Node] = set()
+        """The numbers on whose values rules rest (`Terms.numbers_read`)."""
 
     def take(self, line: Mapping[str, Any]) -> None:
         """One line. Raises an error if it does not hold."""
@@ -209,6 +185,7 @@ class _Statements(ABC):
                 if right is None:
                     raise CheckFailed(f"{name} does not apply to this term")
                 self.rules += 1
+                self.fixed |= self.terms.numbers_read(self._rules[name], at, right)
                 self.state(at, right)
             case {"cut": at, "into": [*sizes], **rest} if not rest and all(type(n) is int for n in sizes):
                 at = self.number(at)
@@ -321,6 +298,9 @@ class _Models(_Statements):
         self._uses = self._values = 0
         self._rounding = 0.0
         self._rounded: set[int] = set()
+        self._definitions = Definitions(
+            [program.roots for program in pair.programs], pair.constants, partial(rounding, constants=pair.constants)
+        )
 
     def take(self, line: Mapping[str, Any]) -> None:
         if self._lemmas and self._lemmas[-1].sides is None:
@@ -338,19 +318,24 @@ class _Models(_Statements):
 
     def compare(self, a: int, b: int) -> None:
         self._values += 1
-        units = self._pair.rounding(a, b)
-        nodes = self.terms.node(a), self.terms.node(b)
-        if (units or adds_up(nodes)) and absorbed(*nodes):
-            raise CheckFailed(f"one of the terms {a} and {b} is computed from the other, and rounded to it")
+        units = self._definitions.equal(*self._constants(a, b))
         self._rounding = max(self._rounding, units)
         self._rounded |= {a, b} if units else set()
 
     def follow(self, a: int, b: int) -> None:
-        if not move_alike(self.terms.node(a), self.terms.node(b), self._pair.constants):
+        nodes = self.terms.node(a), self.terms.node(b)
+        if not move_alike(*nodes, self._pair.constants):
             raise CheckFailed("the terms do not move the same elements")
+        self.fixed.update(leaves(nodes))
+
+    def _constants(self, a: int, b: int) -> tuple[Node, Node]:
+        if not self.terms.computed(a) or not self.terms.computed(b):
+            raise CheckFailed(f"term {a} or {b} is not computed from constants")
+        return self.terms.node(a), self.terms.node(b)
 
     def close(self) -> None:
         """Raises CheckFailed where the lines do not make every output equal."""
+        self._definitions.check(self.fixed.union(*(lemma.fixed for lemma in self._lemmas)))
         closed = self.closed()
         self._see_apart(closed)
         for (a, b), name in zip(self._pair.outputs, self._pair.programs[0].root_names, strict=True):
@@ -372,7 +357,7 @@ class _Models(_Statements):
                 members.setdefault(closed.of(i), []).append(i)
         for first, *others in members.values():
             for other in others:
-                self._pair.rounding(first, other)
+                rounding(*self._constants(first, other), self._pair.constants)
 
     def seal(self, text: str) -> str:
         """The last line of a certificate whose other lines are this text."""

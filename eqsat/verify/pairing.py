@@ -6,6 +6,7 @@ from eqsat.errors import InputError
 from eqsat.program.core import CoreProgram, lower
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
+from eqsat.verify.decided import decided_ahead
 
 
 def matched(left: Program, right: Program) -> dict[str, str]:
@@ -46,10 +47,12 @@ def ordered(left: Program, right: Program) -> dict[str, Term]:
 
 
 def lowered(left: Program, right: Program) -> tuple[CoreProgram, CoreProgram]:
-    """Both programs in the core, `right` over the inputs of `left`, its outputs in the same order.
+    """Both programs in the core, `right` over the inputs of `left`, its outputs in the same order. What floats decide
+    without any input is a constant (`eqsat.verify.decided`).
 
     Raises:
         InputError: inputs or outputs cannot be matched.
     """
     names = matched(left, right)
-    return lower(left), lower(Program(right.inputs, ordered(left, right))).with_inputs(names)
+    other = lower(Program(right.inputs, ordered(left, right))).with_inputs(names)
+    return decided_ahead(lower(left)), decided_ahead(other)

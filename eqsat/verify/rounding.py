@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from eqsat.base.graphs import operands_first
-from eqsat.base.numerics import Array
-from eqsat.program.core import Node
+from eqsat.base.numerics import Array, is_float
+from eqsat.errors import CheckFailed
+from eqsat.program.core import Node, evaluate
+from eqsat.program.evaluation import Precision
 
 ROUNDING = 16.0
 """Units in the last place by which a folded constant may miss its computation."""
+
+LAST_PLACE: Mapping[str, float] = {"float64": 2**-52, "float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
+"""A unit in the last place of 1. Types that are not listed do not round."""
+
+_MOVES = frozenset({"V", "Cat", "Where", "Gather"})
+
+
+def rounding(left: Node, right: Node, constants: Mapping[str, Array]) -> float:
+    """How far apart two constants are, in units in the last place: of the element, or of the largest one where sums are
+    on the way to them.
+
+    They are computed in float64, and where that is too far apart, in their own types, as a runtime folds them.
+
+    Args:
+        constants: digest to stored values.
+
+    Raises:
+        CheckFailed: they are further apart than `ROUNDING` allows, or an element that is computed is not finite.
+    """
+    units = _apart(left, right, constants, "float64")
+    if not units <= ROUNDING:
+        units = min(units, _apart(left, right, constants, "native"))
+    if not units <= ROUNDING:
+        raise CheckFailed(f"both are {units:.3g} units apart, where {ROUNDING:g} are allowed")
+    return units
+
+
+def _apart(left: Node, right: Node, constants: Mapping[str, Array], precision: Precision) -> float:
+    found, want = evaluate([left, right], {}, constants, precision=precision)
+    if not np.isfinite(found).all() and not (only_moves(left) and only_moves(right)):
+        raise CheckFailed("a constant that is computed is not finite")
+    return units_apart(found, want, LAST_PLACE.get(left.dtype, 0.0), adds_up([left, right]))
+
+
+def only_moves(constant: Node) -> bool:
+    """Whether a constant holds stored elements and numbers as they are. The way to integers and truth values, which say
+    where they come from, does not count."""
+    return all(n.op in _MOVES for n in operands_first([constant]) if n.args and is_float(n.dtype))
 
 
 def adds_up(nodes: Iterable[Node]) -> bool:
@@ -37,18 +77,3 @@ def units_apart(a: Array, b: Array, unit: float, largest: bool) -> float:
         if largest:
             scale = np.where(np.isfinite(scale), scale, 0.0).max(initial=0.0)
         return float(np.where(same, 0.0, gap / (unit * scale)).max())
-
-
-def absorbed(left: Node, right: Node) -> bool:
-    """Whether one of two constants is computed from the other: a sum that rounds to its larger addend, for one.
-
-    No computation ahead of time makes a constant of itself. What tells such two apart may be all that is left when the
-    large addend is taken away again.
-    """
-    return any(_is_below(a, b) for a, b in ((left, right), (right, left)))
-
-
-def _is_below(part: Node, whole: Node) -> bool:
-    number = part.attrs[0] if part.op == "Full" else None
-    below = operands_first([whole])
-    return any(n is part or (number is not None and n.op == "Full" and n.attrs[0] == number) for n in below)

@@ -6,18 +6,22 @@ Nothing here comes from search, e-graphs or extraction.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eqsat.base.graphs import operands_first
-from eqsat.base.numerics import scalar
+from eqsat.base.numerics import is_float, scalar
 from eqsat.errors import InputError
-from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Guard, Lit, Pattern, Rule, Var, number
+from eqsat.language.rule import COMPARISONS, Arith, Ask, Attr, Compare, Guard, Lit, Pattern, Rule, Var, number
 from eqsat.language.tables import find
 from eqsat.layout.arithmetic import Layout
 from eqsat.program.core import Node, make, measure
 from eqsat.program.core_table import core_op
 from eqsat.program.term import attr_key, attrs_key
+from eqsat.verify.spelling import number_of
+
+_OF_ALL = frozenset({"finite"})
+"""Tables that hold of all real numbers."""
 
 
 class Terms:
@@ -100,6 +104,24 @@ class Terms:
             return None
         return self._build(rule.right, bound)
 
+    def numbers_read(self, rule: Rule, at: int, right: int) -> set[Node]:
+        """The floats on whose values it rests that a rule makes a term another one, as `number_of` has them: it names
+        them, asks tables for them, or takes them from one type to another."""
+        asked = {name for guard in rule.when for attr in _attributes(guard) for name in _variables(attr)}
+        read: set[Node] = set()
+        copied: dict[str, set[Node]] = {}
+        stack = [(rule.left, at), (rule.right, right)]
+        while stack:
+            pattern, term = stack.pop()
+            if isinstance(pattern, Var):
+                continue
+            stack += zip(pattern.args, self.rows[term][2], strict=True)
+            if pattern.op == "Full" and is_float(self.dtype[term]):
+                value, number = pattern.attrs[0], number_of(self.node(term))
+                known = isinstance(value, Var) and value.name not in asked
+                (copied.setdefault(value.name, set()) if known else read).add(number)
+        return read.union(*(numbers for numbers in copied.values() if len(numbers) > 1))
+
     def _match(self, pattern: Pattern, at: int, bound: dict[str, Any]) -> bool:
         if isinstance(pattern, Var):
             return bound.setdefault(pattern.name, at) == at
@@ -151,6 +173,21 @@ class Terms:
                 lines.append(json.dumps({"term": [op, spelled, [called[a] for a in args]]}))
                 called[i] = len(called)
         return called[at]
+
+
+def _attributes(guard: Guard) -> tuple[Attr, ...]:
+    """The attributes that a guard asks about, and those that it gives."""
+    if isinstance(guard, Compare):
+        return guard.left, guard.right
+    return (*guard.args, *guard.gives) if isinstance(guard, Ask) and guard.table not in _OF_ALL else ()
+
+
+def _variables(attr: Attr | None) -> Iterator[str]:
+    if isinstance(attr, Var):
+        yield attr.name
+    elif isinstance(attr, Arith) and attr.op not in ("size", "dtype"):
+        yield from _variables(attr.left)
+        yield from _variables(attr.right)
 
 
 def _bind(attr: Attr, value: Any, bound: dict[str, Any]) -> bool:

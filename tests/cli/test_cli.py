@@ -164,6 +164,18 @@ app.main()
     assert (ran.returncode, ran.stderr) == (130, "eqsat: interrupted\n")
 
 
+def test_a_fault_of_eqsat_is_no_answer() -> None:
+    script = """
+import sys
+from eqsat.cli import app
+app.app = lambda **given: 1 / 0
+sys.argv = ["eqsat"]
+app.main()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert (ran.returncode, "ZeroDivisionError" in ran.stderr) == (70, True)
+
+
 def test_little_is_collected_while_a_command_loads(model: Path) -> None:
     """A fifth of the time of loading went to collecting, in which nothing was found."""
     script = f"""

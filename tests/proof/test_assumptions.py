@@ -175,3 +175,27 @@ def test_the_command_line_takes_assumptions_and_sizes(tmp_path: Path):
 
 def test_bounds_of_nothing_are_infinite():
     assert Bounds() == Bounds(-math.inf, math.inf)
+
+
+ONE_VALUE = {
+    "x == 1": ("float32", "proved"),
+    "0 < x < 2": ("int64", "proved"),
+    "1 <= x <= 1": ("float64", "proved"),
+    "0 <= x <= 2": ("int64", "refuted"),
+}
+
+
+@pytest.mark.parametrize("assumed", ONE_VALUE)
+def test_the_one_value_that_bounds_leave_is_known(assumed: str):
+    dtype, verdict = ONE_VALUE[assumed]
+    square, plain = (eqsat.trace(f, x=eqsat.spec((3,), dtype)) for f in (lambda x: x * x, lambda x: x * x * x))
+    assert eqsat.prove(square, plain, time_limit=4, assume=assumed).verdict == verdict
+
+
+def test_where_one_side_is_not_defined_nothing_differs():
+    """The logarithm of a negative number is none: with or without bounds that is no difference."""
+    there, back = (eqsat.trace(f, x=eqsat.spec((3,))) for f in (lambda x: eqsat.exp(np.log(x)), lambda x: x))
+    assert eqsat.prove(there, back, time_limit=4).verdict == "proved"
+    proof = eqsat.prove(there, back, time_limit=4, assume="x < 0")
+    assert proof.verdict == "unknown"
+    assert "both programs have finite values on none of the inputs" in proof.reason

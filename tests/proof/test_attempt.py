@@ -28,7 +28,7 @@ def product(order: list[int]) -> Node:
 
 
 def attempt(one: list[int], other: list[int], effort: Effort) -> Attempt:
-    facts = Facts(Ahead({}), 1e-6, PROVING, time.monotonic() + 60)
+    facts = Facts(Ahead({}, []), 1e-6, PROVING, time.monotonic() + 60)
     return Attempt(facts, (product(one), product(other)), LEAVES, effort)
 
 

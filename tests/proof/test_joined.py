@@ -179,7 +179,7 @@ def test_parts_are_computed_apart(seed: int) -> None:
     _, at_once, inputs = towers(seed)
     program = lower(eqsat.trace(at_once, *inputs))
     order = topological(program.roots)
-    joined = joins(order, Ahead(program.constants))
+    joined = joins(order, Ahead(program.constants, [program.roots]))
     rng = np.random.default_rng(seed)
     given = {node.attrs[0]: rng.standard_normal(node.size) for node in program.inputs}
 
@@ -219,7 +219,7 @@ def test_a_view_of_some_parts_is_joined_of_these(
 ) -> None:
     maps = [make("In", (f"x{i}", MAP, "float32")) for i in range(5)]
     view = make("V", (strided(offset, dims),), (make("Cat", (), maps),))
-    found = joins(topological([view]), Ahead({})).get(view)
+    found = joins(topological([view]), Ahead({}, [])).get(view)
     assert (found.sizes if found else None) == sizes
 
 

@@ -253,3 +253,23 @@ def test_a_proof_says_which_rounding_it_took_as_equal() -> None:
     spec = eqsat.spec((1, 2))
     proof = eqsat.prove(eqsat.trace(lambda x: (x @ weights) * 3, spec), eqsat.trace(lambda x: x @ folded, spec))
     assert (proof.verdict, "rounding of 1 constant" in proof.reason) == ("proved", True)
+
+
+@pytest.mark.parametrize("power", [11, 23])
+def test_numbers_beyond_floats_have_no_clear_sign(power: int) -> None:
+    """Coefficients of normal forms are exact, and of any size."""
+    sides = (lambda y: np.sin(y) ** 2, lambda y: 1 - np.cos(y) ** 2)
+    pair = [
+        eqsat.trace(lambda x, y, f=f: np.where((x * 1e30) ** power > y, f(y), y), *[eqsat.spec((2,), "float64")] * 2)
+        for f in sides
+    ]
+    assert eqsat.prove(*pair, time_limit=4).verdict in ("proved", "unknown")
+
+
+def test_integers_that_wrap_around_are_not_called_rounding() -> None:
+    spec = eqsat.spec((3,), "int64")
+    pair = eqsat.trace(lambda i: i.astype("uint8").astype("int64"), spec), eqsat.trace(lambda i: i, spec)
+    proof = eqsat.prove(*pair, time_limit=4)
+    assert proof.verdict == "unknown"
+    assert "within rounding" not in proof.reason
+    assert "integers may wrap around" in proof.reason

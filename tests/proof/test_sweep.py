@@ -178,16 +178,50 @@ def test_a_computed_mask_that_hides_nothing_is_one_number(always: bool) -> None:
 def test_constants_agree_up_to_rounding(other: Callable[[np.ndarray], np.ndarray], agree: bool) -> None:
     values = {"a": weight(64), "b": np.zeros(0)}
     values["b"] = np.ascontiguousarray(other(values["a"]))
-    ahead = Ahead(values)
     a, b = (make("Const", (name, 64, "float32")) for name in "ab")
-    assert ahead.agree(a, b) is agree
+    assert Ahead(values, [[a], [b]]).agree(a, b) is agree
+
+
+def test_constants_that_one_program_stores_apart_stay_apart() -> None:
+    values = {"a": weight(64)}
+    values["b"] = np.nextafter(values["a"], np.float32(9))
+    values["c"] = np.nextafter(values["b"], np.float32(9))
+    a, b, c = (make("Const", (name, 64, "float32")) for name in "abc")
+    assert not Ahead(values, [[a, b], [a]]).agree(a, b)
+    ahead = Ahead(values, [[a, c], [b]])
+    assert ahead.agree(a, b)
+    assert not ahead.agree(c, b)
+    assert not ahead.agree(a, c)
+
+
+@pytest.mark.parametrize("certify", [False, True])
+def test_what_is_rounded_decides_nothing(certify: bool) -> None:
+    """x @ a is above x @ b at every other place, although a and b are a few units apart."""
+    a = weight(4, 4)
+    b = a * np.float32(1 + 8 * 2.0**-23)
+    pair = [eqsat.trace(lambda x, o=o: np.where(x @ a > x @ o, 1, 0), eqsat.spec((3, 4))) for o in (a, b)]
+    assert eqsat.prove(*pair, time_limit=6, certify=certify).verdict != "proved"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("certify", [False, True])
+@pytest.mark.parametrize(("units", "verdict"), [(2, "proved"), (40, "unknown")])
+def test_stored_constants_are_compared_the_same_way_with_and_without_certificates(
+    dtype: str, certify: bool, units: int, verdict: str
+) -> None:
+    a = weight(4, 4).astype(dtype)
+    b = a * (1 + units * np.finfo(dtype).eps)
+    pair = [eqsat.trace(lambda x, o=o: x @ o, eqsat.spec((3, 4), dtype)) for o in (a, b.astype(dtype))]
+    proof = eqsat.prove(*pair, time_limit=6, certify=certify)
+    assert proof.verdict == verdict, proof.reason
+    assert (proof.certificate is not None) == (certify and verdict == "proved")
 
 
 @pytest.mark.parametrize(("last", "agree"), [(-np.inf, True), (np.inf, False), (np.nan, False), (1.0, False)])
 def test_infinities_agree_with_themselves(last: float, agree: bool) -> None:
     values = {"a": np.array([0.5, -np.inf], np.float32), "b": np.array([0.5, last], np.float32)}
     a, b = (make("Const", (name, 2, "float32")) for name in "ab")
-    assert Ahead(values).agree(a, b) is agree
+    assert Ahead(values, [[a], [b]]).agree(a, b) is agree
 
 
 def test_signatures_find_equal_values_alone() -> None:

@@ -48,6 +48,11 @@ class Forged:
     def say(self, **line: Any) -> None:
         self.lines.append(line)
 
+    def seal_error(self, match: str) -> None:
+        """See that sealing fails, with a message that matches."""
+        with pytest.raises(CheckFailed, match=match):
+            self.seal()
+
     def seal(self) -> str:
         return sealed(*self.pair, "\n".join(map(json.dumps, self.lines)) + "\n", CHECKABLE)
 
@@ -62,7 +67,7 @@ def test_a_number_that_rounding_absorbs_stays(dtype: str, large: float) -> None:
         forged.seal()
     forged.lines.pop()
     forged.say(values=[forged.count - 1, more])
-    with pytest.raises(CheckFailed, match="computed from the other"):
+    with pytest.raises(CheckFailed, match="simple fraction"):
         forged.seal()
     assert less
 
@@ -76,6 +81,7 @@ def test_numbers_are_not_made_one() -> None:
 
 @pytest.mark.parametrize("lemma", [False, True])
 def test_small_steps_do_not_add_up(lemma: bool) -> None:
+    """The first step is one to a computation. Nothing else is given to what was given already, or is not stored."""
     weights = np.array([1.5, -2, 3, 1], np.float32)
     forged = Forged(lambda x: x * weights, lambda x: x * (weights * np.float32(1 + 30 * UNIT)))
     start, end = forged.stored("Const")
@@ -86,8 +92,108 @@ def test_small_steps_do_not_add_up(lemma: bool) -> None:
     steps = [forged.array(weights * np.float32(1 + 10 * i * UNIT)) for i in (1, 2)]
     for a, b in zip([start, *steps], [*steps, end], strict=True):
         forged.say(**({"use": 0, "on": [a, b]} if lemma else {"values": [a, b]}))
-    with pytest.raises(CheckFailed, match="units apart"):
+    with pytest.raises(CheckFailed, match="neither is stored"):
         forged.seal()
+
+
+def test_steps_that_are_stored_do_not_add_up() -> None:
+    a, b, c = (np.array([1.5, -2, 3, 1], np.float32) * np.float32(1 + 5 * i * UNIT) for i in range(3))
+    forged = Forged(lambda x: x * a + eqsat.exp(x * c), lambda x: x * b + eqsat.exp(x * b))
+    one, two, three = forged.stored("Const")
+    forged.say(values=[one, three])
+    forged.say(values=[two, three])
+    with pytest.raises(CheckFailed, match="one program stores both"):
+        forged.seal()
+
+
+def test_what_is_rounded_is_not_amplified() -> None:
+    """e * c and e * c' are a unit apart. Were they equal, so were x * e * c and x * e * c', and all would be zero."""
+    forged = Forged(lambda x: x * 2, lambda x: x * x + 3)
+    say, number = forged.say, forged.number
+
+    def of(fn: str, *args: int) -> int:
+        return forged.term("Un" if len(args) == 1 else "Bin", [fn], *args)
+
+    one, other, step, back, zero = map(number, (1 + UNIT, 1 + 2 * UNIT, -UNIT, -1 / UNIT, 0.0))
+    e, over = of("exp", number(1.0)), of("exp", number(-1.0))
+    say(values=[of("mul", e, one), of("mul", e, other)])
+    for at in {at for pair in forged.numbered.outputs for at in pair}:
+        times = of("mul", at, e)
+        left, right = of("mul", times, one), of("mul", times, other)
+        for name, term in (
+            ("associate-product", left),
+            ("associate-product", right),
+            ("difference-of-multiples", of("sub", left, right)),  # it is times * step
+            ("function-of-numbers", of("sub", one, other)),
+            ("difference-of-same", of("sub", left, left)),
+            ("associate-product", of("mul", of("mul", times, step), back)),
+            ("function-of-numbers", of("mul", step, back)),
+            ("multiply-by-one", of("mul", times, number(1.0))),
+            ("commute-product", of("mul", zero, back)),
+            ("multiply-by-zero", of("mul", back, zero)),
+            ("associate-product", of("mul", times, over)),
+            ("product-of-exps", of("mul", e, over)),
+            ("function-of-numbers", of("add", number(1.0), number(-1.0))),
+            ("multiply-by-one", of("mul", at, number(1.0))),
+            ("commute-product", of("mul", zero, over)),
+            ("multiply-by-zero", of("mul", over, zero)),
+        ):
+            say(rule=name, at=term)
+        say(values=[of("exp", zero), number(1.0)])
+    forged.seal_error("neither is stored")
+
+
+def test_equal_bits_are_not_equal_numbers() -> None:
+    """The root of 1 + 2**-52 is 1 in float64. Squared, it is not."""
+    forged = Forged(lambda x: x, lambda x: x * x + 3, "float64")
+    root = forged.term("Un", ["sqrt"], forged.number(1 + 2.0**-52))
+    forged.say(values=[root, forged.number(1.0)])
+    with pytest.raises(CheckFailed, match="simple fraction"):
+        forged.seal()
+
+
+def test_a_rounded_number_is_not_computed_with() -> None:
+    """What stands for a root is no fraction any more."""
+    third = float(np.float32(np.sqrt(0.1)))
+    forged = Forged(lambda x: x * third, lambda x: x * (third * 2))
+    number = forged.number(third)
+    forged.say(values=[forged.term("Un", ["sqrt"], forged.number(float(np.float32(0.1)))), number])
+    doubled = forged.term("Bin", ["mul"], number, forged.number(2.0))
+    forged.seal_error("does not make output")
+    forged.say(rule="function-of-numbers", at=doubled)
+    forged.seal_error("rests on the value")
+
+
+def test_infinities_are_not_one_number() -> None:
+    forged = Forged(lambda x: x, lambda x: x * x + 3, "float64")
+    large, one, other = (forged.number(2.0**e) for e in (1020, 10, 11))
+    forged.say(values=[forged.term("Bin", ["mul"], large, factor) for factor in (one, other)])
+    forged.seal_error("not finite")
+
+
+def test_a_constant_is_not_computed_from_itself() -> None:
+    weights = np.array([1.5, -2, 3, 1], np.float32)
+    forged = Forged(lambda x: x * weights, lambda x: x + weights * 2)
+    stored = forged.stored("Const")[0]
+    forged.say(values=[stored, forged.term("Bin", ["mul"], stored, forged.number(1 + UNIT))])
+    forged.seal_error("computed from the other|one of the programs alone")
+
+
+def test_what_floats_decide_is_no_matter_of_a_certificate() -> None:
+    """exp(log(3)) is not above 3, and in floats it may be."""
+    forged = Forged(lambda x: x, lambda x: x * x + 3)
+    three = forged.number(3.0)
+    above = forged.term("Bin", ["greater"], forged.term("Un", ["exp"], forged.term("Un", ["log"], three)), three)
+    forged.say(values=[above, forged.term("Full", [False, 4, "bool"])])
+    forged.seal_error("a float decides")
+
+
+def test_one_element_is_computed_in_one_way() -> None:
+    row = np.array([1.5, -2], np.float32)
+    forged = Forged(lambda x: x.reshape(2, 2) * row, lambda x: x.reshape(2, 2) + row * 2)
+    repeated = forged.term("V", [{"layout": "0|2,0;2,1"}], forged.stored("Const")[0])
+    forged.say(values=[repeated, forged.array(np.concatenate([row, row * np.float32(1 + 8 * UNIT)]))])
+    forged.seal_error("places of one stored element differ")
 
 
 def test_one_step_is_enough_for_what_was_folded() -> None:

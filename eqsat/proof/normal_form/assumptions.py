@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import add, mul, sub
 
 import numpy as np
 
-from eqsat.base.numerics import INTS, Array, is_float
+from eqsat.base.numerics import INTS, Array, is_float, scalar
 from eqsat.errors import InputError, unknown
 from eqsat.program.term import Term
 
@@ -37,6 +38,15 @@ class Bounds:
     @property
     def empty(self) -> bool:
         return self.low > self.high or (self.low == self.high and (self.low_open or self.high_open))
+
+    def only(self, dtype: str) -> Number | None:
+        """The one value of a type that is left; None if there are others."""
+        if self.low != self.high or math.isinf(self.low):
+            return None
+        with suppress(InputError):
+            value = scalar(self.low, dtype)
+            return value if value == self.low else None
+        return None
 
     def within(self, values: Array, rng: np.random.Generator) -> Array:
         """The values, with others in place of those out of bounds."""

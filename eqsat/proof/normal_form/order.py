@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 
 from eqsat.proof.normal_form.scalars import Number, Scalars
@@ -92,13 +93,15 @@ class Order(Scalars):
         return None
 
     def clear_sign(self, e: int) -> int:
-        """1 or -1 for an expression without unknowns that is clearly above or below zero, else 0."""
-        values = [self._numeric_term(m, c) for m, c in self._terms[e]]
-        if not values or any(v is None for v in values):
-            return 0
-        known = [v for v in values if v is not None]
-        total = math.fsum(known)
-        return 0 if abs(total) <= _CLEAR * math.fsum(map(abs, known)) else int(math.copysign(1, total))
+        """1 or -1 for an expression without unknowns that is clearly above or below zero, else 0; so where floats
+        cannot hold it."""
+        with suppress(OverflowError):
+            values = [self._numeric_term(m, c) for m, c in self._terms[e]]
+            known = [v for v in values if v is not None and math.isfinite(v)]
+            total, size = math.fsum(known), math.fsum(map(abs, known))
+            if len(known) == len(values) and abs(total) > _CLEAR * size:
+                return int(math.copysign(1, total))
+        return 0
 
     def _numeric_term(self, m: int, c: Number) -> float | None:
         """The value of a term of numbers, roots, exponentials and logarithms; None where there is anything else."""

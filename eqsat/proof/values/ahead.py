@@ -1,26 +1,22 @@
-"""Constants of two programs that may have been computed ahead of time on one side: whether they agree.
-
-They are computed in float64, or in their own types where a float decides an integer or a truth value on the way:
-there the last bit may matter, as in the buckets of relative positions.
-"""
+"""Constants of two programs that may have been computed ahead of time on one side: whether they agree, by the terms of
+certificates (`eqsat.verify.definitions`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array, is_float
-from eqsat.check.part import LAST_PLACE, TOLERANCE
+from eqsat.check.part import TOLERANCE
+from eqsat.errors import CheckFailed
 from eqsat.layout.arithmetic import Layout
-from eqsat.program.constants import constant_node
-from eqsat.program.core import CoreProgram, Node, evaluate, make
-from eqsat.program.node import flops, is_folded, substitute
-from eqsat.program.term import ConstArray
+from eqsat.program.core import Node, evaluate, make
+from eqsat.program.node import flops, is_folded
 from eqsat.proof.values.signatures import Signature, signature
-from eqsat.verify.rounding import ROUNDING, absorbed, adds_up, units_apart
+from eqsat.verify.definitions import Definitions
+from eqsat.verify.rounding import LAST_PLACE, ROUNDING, adds_up, only_moves, units_apart
 
 _SHARE = 0.1
 """Of the tolerance of its type: what the rounding of a constant that was computed ahead of time may come to, at its
@@ -33,26 +29,6 @@ MOST_FOLDED = 1 << 24
 """Elements of a constant that is computed so as to be compared."""
 
 
-def decided_ahead(program: CoreProgram) -> CoreProgram:
-    """The program with each integer and truth value as a constant that floats decide and no input: what rounding, or a
-    logarithm of zero, does on the way to it is not seen from outside."""
-    ahead = Ahead(program.constants)
-    constants = dict(program.constants)
-    found: dict[Node, Node] = {}
-    seen: set[Node] = set()
-    stack = list(program.roots)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if not is_float(node.dtype) and ahead.decides(node) and ahead.is_fixed(node):
-            found[node] = constant_node(ConstArray(ahead.value(node)), constants)
-        else:
-            stack += node.args
-    return replace(program, roots=tuple(substitute(program.roots, found)), constants=constants)
-
-
 class Ahead:
     """Computes and compares constants.
 
@@ -63,15 +39,16 @@ class Ahead:
         layouts: values that constants steer, and as which views of one input, if any (`eqsat.proof.steered`).
     """
 
-    def __init__(self, values: Mapping[str, Array]) -> None:
+    def __init__(self, values: Mapping[str, Array], programs: Sequence[Sequence[Node]]) -> None:
+        """`programs`: the outputs of each."""
         self.values = values
+        self._definitions = Definitions(programs, values, self._apart)
         self.layouts: dict[Node, Layout | None] = {}
         self.rounded: dict[tuple[Node, Node], float] = {}
         self._agree: dict[tuple[Node, Node], bool] = {}
         self._signatures: dict[Node, Signature] = {}
         self._numbers: dict[Node, Node | None] = {}
         self._kept: dict[Node, Array] = {}
-        self._decides: dict[Node, bool] = {}
         self._fixed: dict[Node, bool] = {}
 
     def signature(self, node: Node) -> Signature:
@@ -91,24 +68,27 @@ class Ahead:
         return self._agree[left, right]
 
     def _compare(self, left: Node, right: Node) -> bool:
-        a, b = self.value(left), self.value(right)
-        if not is_float(left.dtype):
-            return bool((a == b).all())
-        sums = adds_up([left, right])
-        units = units_apart(a, b, LAST_PLACE[left.dtype], sums)
-        agree = units <= min(_SHARE * TOLERANCE[left.dtype] / LAST_PLACE[left.dtype], ROUNDING)
-        if agree and (units or sums) and absorbed(left, right):
+        try:
+            units = self._definitions.equal(left, right)
+        except CheckFailed:
             return False
-        if units and agree:
+        if units:
             self.rounded[left, right] = units
-        return agree
+        return True
+
+    def _apart(self, left: Node, right: Node) -> float:
+        """As `eqsat.verify.rounding.rounding`, within the tolerance of the type, and computing little twice."""
+        a, b, unit = self.value(left), self.value(right), LAST_PLACE[left.dtype]
+        units = units_apart(a, b, unit, adds_up([left, right]))
+        if not units <= min(_SHARE * TOLERANCE[left.dtype] / unit, ROUNDING):
+            raise CheckFailed(f"both are {units:.3g} units apart")
+        if not np.isfinite(a).all() and not (only_moves(left) and only_moves(right)):
+            raise CheckFailed("a constant that is computed is not finite")
+        return units
 
     def value(self, node: Node) -> Array:
         """The elements of a constant."""
-        if self.decides(node):
-            [value] = evaluate([node], {}, self.values)
-        else:
-            [value] = evaluate([node], {}, self.values, None, "float64", self._keep, self._kept)
+        [value] = evaluate([node], {}, self.values, None, "float64", self._keep, self._kept)
         return value.astype(np.float64) if is_float(node.dtype) else value
 
     def _keep(self, node: Node, value: Array, args: list[Array]) -> Array:
@@ -120,11 +100,12 @@ class Ahead:
         return value
 
     def number(self, node: Node) -> Node | None:
-        """The number that all elements of a computed constant are, as a node; None if they differ."""
+        """The number that all elements of a computed constant are, as a node; None if they differ, or are no number."""
         if node not in self._numbers:
             value = self.value(node) if node.size <= MOST_FOLDED else np.arange(2)
             same = value.size and (value == value[0]).all()
-            self._numbers[node] = make("Full", (value[0].item(), node.size, node.dtype)) if same else None
+            number = make("Full", (value[0].item(), node.size, node.dtype)) if same else None
+            self._numbers[node] = number if number is not None and self.agree(node, number) else None
         return self._numbers[node]
 
     def is_fixed(self, node: Node) -> bool:
@@ -132,10 +113,3 @@ class Ahead:
         for below in () if node in self._fixed else operands_first([node], self._fixed):
             self._fixed[below] = is_folded(below.op) and all(self._fixed[a] for a in below.args)
         return self._fixed[node]
-
-    def decides(self, node: Node) -> bool:
-        """Whether a float decides an integer or a truth value on the way to a constant."""
-        for below in () if node in self._decides else operands_first([node], self._decides):
-            here = not is_float(below.dtype) and any(is_float(a.dtype) for a in below.args)
-            self._decides[below] = here or any(self._decides[a] for a in below.args)
-        return self._decides[node]

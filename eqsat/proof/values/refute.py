@@ -17,10 +17,10 @@ from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import flops
 from eqsat.proof.normal_form.assumptions import Bounds
-from eqsat.proof.values.ahead import decided_ahead
 from eqsat.proof.values.intervals import Interval, OutOfTime, constants_of, enclose, rounded
 from eqsat.proof.values.noise import SAMPLES, Overflow, noise, valued
 from eqsat.proof.values.points import TYPICAL, Point, drawn, inputs_of_both, inputs_to_try, numbered_rows
+from eqsat.verify.decided import decided_ahead
 
 _NOTICED = 1e-13
 """Elements that differ by less than this share of themselves are not worth a closer look."""
@@ -59,7 +59,8 @@ _LOOK_FACTOR = 3.0
 _ROUNDS = 3
 _MORE_ROUNDS_SECONDS = 0.3
 _LEAST_ONE_SIDED = 3
-"""Points on which one program has finite values alone, and the other none, before that is a difference."""
+"""Points on which one program has finite values alone, and the other none, before that is a difference. Within bounds
+it is none: they may be where one of them is not defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,8 @@ class Refutation:
         expected, found = outputs
         doubted = False
         for name, want in expected.items():
-            self._defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
+            both = np.isfinite(want.astype(np.float64)) & np.isfinite(found[name].astype(np.float64))
+            self._defined |= bool(both.any()) or want.size == 0
             where = None
             differs = _differences(want, found[name], self._tolerance)
             if differs.any():
@@ -262,7 +264,7 @@ class Refutation:
                 differs &= _differences(want, found[name], max(self._tolerance, self._least))
             if differs.any():
                 where = _first(self._pair.apart(inputs, name, outputs, differs))
-            if _one_sided(want, found[name]) and self._pair.one_sided(inputs, name, point.generic):
+            if not self._bounds and _one_sided(want, found[name]) and self._pair.one_sided(inputs, name, point.generic):
                 self._one_sided[name] += 1
             if where is None and self._one_sided[name] >= _LEAST_ONE_SIDED:
                 where, quick = (0,) * want.ndim, False
