@@ -21,6 +21,7 @@ from eqsat.gpu.emit import emit, manifest, readme
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.launch.lower import lower
 from eqsat.gpu.table.targets import TARGETS
+from eqsat.language.rule import Policy
 from eqsat.program.core import make
 from eqsat.program.ir import Program
 from support.gpu_programs import PROGRAMS, assert_program_results, inputs_of, one_kernel_each, opaque_program, plan_of
@@ -127,6 +128,15 @@ def test_starting_values_that_json_cannot_write_are_launches(tmp_path: Path) -> 
     assert "Infinity" not in (tmp_path / "manifest.json").read_text()
     start, reduction = manifest["steps"]
     assert (start["family"], start["args"]) == ("pointwise", [reduction["args"][-1]])
+
+
+@pytest.mark.parametrize("numerics", ["exact", "reassociate"])
+def test_exact_results_are_emitted_without_atomics(numerics: Policy, tmp_path: Path) -> None:
+    program = eqsat.trace(lambda x, w: eqsat.relu(x @ w).sum(axis=1), eqsat.spec((64, 48)), eqsat.spec((48, 400)))
+    best = eqsat.optimize(program, numerics=numerics, measure=False)
+    _ = emit(best.plan, "mi300x", tmp_path, best.program)
+    texts = [path.read_text() for path in tmp_path.glob("*.hip")]
+    assert any("eq_atomic" in text for text in texts) == (numerics == "reassociate")
 
 
 def test_a_manifest_says_all_that_a_launcher_needs(tmp_path: Path) -> None:
