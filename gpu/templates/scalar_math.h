@@ -20,9 +20,34 @@
 
 EQ_DEVICE float eq_fma(float a, float b, float c) { return EQ_BUILTIN(fmaf)(a, b, c); }
 EQ_DEVICE double eq_fma(double a, double b, double c) { return EQ_BUILTIN(fma)(a, b, c); }
-EQ_DEVICE int eq_fma(int a, int b, int c) { return (int)((unsigned)a * (unsigned)b + (unsigned)c); }
-EQ_DEVICE long long eq_fma(long long a, long long b, long long c) {
-  return (long long)((unsigned long long)a * (unsigned long long)b + (unsigned long long)c);
+
+// The type to do arithmetic in: integers wrap around as in NumPy, where overflow of C's signed ones is undefined, and
+// compilers take it that x + 1 > x always holds.
+template <class T>
+struct eq_wrapping {
+  typedef T type;
+};
+template <>
+struct eq_wrapping<int> {
+  typedef unsigned type;
+};
+template <>
+struct eq_wrapping<long long> {
+  typedef unsigned long long type;
+};
+template <class T>
+EQ_DEVICE T eq_neg(T x) { return (T)(-(typename eq_wrapping<T>::type)x); }
+template <class T>
+EQ_DEVICE T eq_add(T a, T b) { return (T)((typename eq_wrapping<T>::type)a + (typename eq_wrapping<T>::type)b); }
+template <class T>
+EQ_DEVICE T eq_sub(T a, T b) { return (T)((typename eq_wrapping<T>::type)a - (typename eq_wrapping<T>::type)b); }
+template <class T>
+EQ_DEVICE T eq_mul(T a, T b) { return (T)((typename eq_wrapping<T>::type)a * (typename eq_wrapping<T>::type)b); }
+template <class T>
+EQ_DEVICE T eq_fma(T a, T b, T c) { return eq_add(eq_mul(a, b), c); }  // of integers
+template <class T>
+EQ_DEVICE T eq_div(T a, T b) {  // of integers: the least one has no quotient by -1, and C none by 0
+  return b == 0 ? T(0) : b == -1 ? eq_neg(a) : a / b;
 }
 
 EQ_DEVICE float eq_sqrt(float x) { return EQ_BUILTIN(sqrtf)(x); }
@@ -38,7 +63,7 @@ EQ_DEVICE double eq_trunc(double x) { return EQ_BUILTIN(trunc)(x); }
 EQ_DEVICE float eq_abs(float x) { return EQ_BUILTIN(fabsf)(x); }
 EQ_DEVICE double eq_abs(double x) { return EQ_BUILTIN(fabs)(x); }
 template <class T>
-EQ_DEVICE T eq_abs(T x) { return x < T(0) ? T(0) - x : x; }
+EQ_DEVICE T eq_abs(T x) { return x < T(0) ? eq_neg(x) : x; }
 
 EQ_DEVICE float eq_exp(float x) { return EQ_BUILTIN(expf)(x); }
 EQ_DEVICE float eq_log(float x) { return EQ_BUILTIN(logf)(x); }
@@ -106,8 +131,8 @@ EQ_DEVICE T eq_pow(T x, T y) {  // integers; a negative exponent gives the trunc
   if (y < 0) return x == 1 ? T(1) : x == -1 ? (y % 2 ? T(-1) : T(1)) : T(0);
   T r = 1;
   for (; y; y >>= 1) {
-    if (y & 1) r *= x;
-    x *= x;
+    if (y & 1) r = eq_mul(r, x);
+    x = eq_mul(x, x);
   }
   return r;
 }
@@ -196,8 +221,6 @@ EQ_DEVICE float eq_sin(float x) { return (float)eq_sin((double)x); }
 EQ_DEVICE float eq_cos(float x) { return (float)eq_cos((double)x); }
 
 template <class T>
-EQ_DEVICE T eq_neg(T x) { return -x; }
-template <class T>
 EQ_DEVICE T eq_reciprocal(T x) { return T(1) / x; }
 template <class T>
 EQ_DEVICE T eq_rsqrt(T x) { return T(1) / eq_sqrt(x); }
@@ -210,19 +233,12 @@ EQ_DEVICE T eq_sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }
 EQ_DEVICE bool eq_not(bool x) { return !x; }
 
 template <class T>
-EQ_DEVICE T eq_add(T a, T b) { return a + b; }
-template <class T>
-EQ_DEVICE T eq_sub(T a, T b) { return a - b; }
-template <class T>
-EQ_DEVICE T eq_mul(T a, T b) { return a * b; }
-template <class T>
-EQ_DEVICE T eq_div(T a, T b) { return a / b; }
-template <class T>
 EQ_DEVICE T eq_max(T a, T b) { return a > b || a != a ? a : b; }
 template <class T>
 EQ_DEVICE T eq_min(T a, T b) { return a < b || a != a ? a : b; }
 template <class T>
 EQ_DEVICE T eq_mod(T a, T b) {
+  if (b == 0 || b == -1) return T(0);  // C has none by 0, nor of the least integer by -1
   const T r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
