@@ -365,4 +365,6 @@ def _constant_power(x: str, exponent: Any, dtype: str) -> str | None:
         return reduce(lambda power, _: f"eq_mul({power}, {x})", range(int(exponent) - 1), x)
     if dtype.startswith("int"):
         return None
-    return {-1: f"eq_reciprocal({x})", 0.5: f"eq_sqrt({x})", -0.5: f"eq_rsqrt({x})"}.get(exponent)
+    return {-1: f"eq_reciprocal({x})", 0.5: f"eq_half_power({x})", -0.5: f"eq_reciprocal(eq_half_power({x}))"}.get(
+        exponent
+    )
