@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,12 @@ class Signature:
         nodes = [n for k in plan.kernels for n in k.inputs] + [r.buffer for r in plan.results]
         inputs = {n.attrs[0]: ((n.size,), n.dtype) for n in nodes if n.op == "In"}
         return Signature(inputs, {f"out{i}": (root.size,) for i, root in enumerate(plan.roots)})
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether the plan may be of a program with these inputs and outputs."""
+        flat = {name: ((prod(shape),), dtype) for name, (shape, dtype) in self.inputs.items()}
+        sizes = [prod(shape) for shape in self.outputs.values()]
+        return Signature.flat(plan).inputs.items() <= flat.items() and sizes == [root.size for root in plan.roots]
 
 
 @dataclass(frozen=True)
@@ -126,9 +133,11 @@ def lower(
         choices: tuning parameters by the body of a kernel. The cost model chooses the others.
 
     Raises:
-        InputError: the device is unknown or runs no kernels.
+        InputError: the device is unknown or runs no kernels, or the signature is another program's.
     """
     row = find_device(device)
+    if signature and not signature.fits(plan):
+        raise InputError("the plan is of another program: its inputs or outputs differ in name, size or type")
     if row.name == "cpu":
         raise InputError("device cpu runs no GPU kernels: name a GPU (see `eqsat devices`)")
     return _Lowering(plan, row, signature, own_outputs, library, choices or {}).result()
@@ -198,11 +207,12 @@ class _Lowering:
                 self.places[node] = self._new(name, shape, node.dtype, "output")
 
     def _new(self, name: str, shape: tuple[int, ...], dtype: str, kind: BufferKind) -> Place:
+        own = kind == "output" and name not in self.signature.inputs
         unique, count = name, 0
-        while unique in self.buffers:
+        while not own and (unique in self.buffers or unique in self.signature.outputs):
             count += 1
             unique = f"{name}_{count}"
-        self.buffers[unique] = Buffer(unique, shape, dtype, kind)
+        self.buffers[unique] = Buffer(unique, shape, dtype, kind, output=name if kind == "output" else "")
         return Place(unique)
 
     def _temporary(self, size: int, dtype: str) -> Place:
