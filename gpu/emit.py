@@ -31,7 +31,6 @@ SCHEMA = 1
 FILES = ("constants.npz", "manifest.json", "README.md")
 """What every emitted folder holds, besides sources and headers."""
 
-
 _WRITTEN = "Written by `eqsat emit`."
 """Stands in the README of every folder."""
 
@@ -46,8 +45,8 @@ def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program 
         program: names and shapes of inputs and outputs; without it they are flat.
 
     Raises:
-        InputError: the device is unknown, the plan holds an opaque operator, or the folder cannot be written or has a
-            README.md of its own.
+        InputError: the device is unknown, `program` is not the plan's, the plan holds an opaque operator, or the folder
+            cannot be written or has a README.md of its own.
     """
     own = Path(outdir) / "README.md"
     if own.is_file() and _WRITTEN not in own.read_text(errors="replace"):
@@ -110,12 +109,15 @@ def manifest(launches: Launches, suffix: str) -> dict[str, Any]:
 
 def _buffer(buffer: Buffer) -> Mapping[str, Any]:
     row = {"shape": list(buffer.shape), "dtype": buffer.dtype, "kind": buffer.kind}
+    if buffer.kind == "output":
+        return row | {"name": buffer.output}
     return row | ({"arena_offset": buffer.offset} if buffer.kind == "temporary" else {})
 
 
 def _step(step: Step, suffix: str) -> Mapping[str, Any]:
     if isinstance(step, Fill):
-        return {"fill": step.buffer, "value": step.value}
+        value = step.value
+        return {"fill": step.buffer, "value": int(value) if isinstance(value, bool) else value}
     assert isinstance(step, Launch)
     kernel = step.kernel
     return {

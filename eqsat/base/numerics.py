@@ -251,11 +251,11 @@ def erf(x: Array) -> Array:
 
 
 def _truncated_division(a: Array, b: Array) -> Array:
-    """Division; for integers it truncates toward zero, as in C and ONNX."""
+    """Division; for integers it truncates toward zero, as in C and ONNX, and by zero it gives zero."""
     if a.dtype.kind == "f":
         return np.divide(a, b)
     quotient = np.floor_divide(a, b)
-    inexact = quotient * b != a
+    inexact = (quotient * b != a) & (b != 0)
     return quotient + (inexact & ((a < 0) != (b < 0)))
 
 

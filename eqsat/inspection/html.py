@@ -76,7 +76,7 @@ def page(result: Result) -> str:
     """The page as HTML: no other file, script or font is needed to show it."""
     report = result.report
     core = lower(result.source)
-    device, exact = find_device(report["device"]), report["numerics"] == "exact"
+    device = find_device(report["device"])
     letters = [_letter(i) for i in range(len(report["merges"]))]
     sides = {
         side: {at: letter for letter, m in zip(letters, report["merges"], strict=True) for at in m[f"{side}_at"]}
@@ -87,8 +87,8 @@ def page(result: Result) -> str:
         report=report,
         rows=costs(report),
         unknown=unknown_line(report) if "unknown" in report else "",
-        before=draw(result.written, core, device, exact, sides["before"]),
-        after=draw(result.plan, core, device, exact, sides["after"]),
+        before=draw(result.written, core, device, sides["before"]),
+        after=draw(result.plan, core, device, sides["after"]),
         steps=alike(report["steps"]),
         closing=closing(report) if report["steps"] else "",
         growth=_growth(report["egraph"]["growth"]),
@@ -100,9 +100,7 @@ def _letter(i: int) -> str:
     return (_letter(i // 26 - 1) if i >= 26 else "") + chr(ord("a") + i % 26)
 
 
-def draw(
-    plan: Plan, core: CoreProgram, device: Device, exact: bool = False, merges: Mapping[int, str] | None = None
-) -> Drawing:
+def draw(plan: Plan, core: CoreProgram, device: Device, merges: Mapping[int, str] | None = None) -> Drawing:
     """Kernels in layers, each below the kernels that it reads. Repeated ones are drawn once."""
     blocks = _blocks([(k.name, tuple(k.ops)) for k in plan.kernels])
     shown: dict[int, int] = {}
@@ -110,7 +108,7 @@ def draw(
         for i in range(period * times):
             shown[start + i] = start + i % period
     made = {node: i for i, kernel in enumerate(plan.kernels) for node in kernel.outputs}
-    labels = _Labels(plan, core, made, device, exact)
+    labels = _Labels(plan, core, made, device)
     sections: list[Section] = []
     count = 0
     for start, period, times in blocks:
@@ -164,8 +162,8 @@ def _repetition(keys: Sequence[object], at: int) -> tuple[int, int]:
 class _Labels:
     """The texts of boxes."""
 
-    def __init__(self, plan: Plan, core: CoreProgram, made: Mapping[Node, int], device: Device, exact: bool) -> None:
-        self._plan, self._made, self._device, self._exact = plan, made, device, exact
+    def __init__(self, plan: Plan, core: CoreProgram, made: Mapping[Node, int], device: Device) -> None:
+        self._plan, self._made, self._device = plan, made, device
         self._shaper = Shaper(core.source_term)
         self._results = {r.buffer: name for name, r in zip(core.root_names, plan.results, strict=True) if r.buffer.args}
 
@@ -189,7 +187,7 @@ class _Labels:
         inputs = [self._said(n) for n in kernel.inputs[:_MOST_READS]]
         if len(kernel.inputs) > len(inputs):
             inputs.append(f"and {len(kernel.inputs) - len(inputs)} more")
-        why = described(kernel, self._device, self._exact)
+        why = described(kernel, self._device, self._plan.exact)
         return [
             ("reads", ", ".join(inputs) or "nothing"),
             ("writes", ", ".join(f"{self._results.get(n, '')} {self._type(n)}".strip() for n in kernel.outputs)),

@@ -20,7 +20,7 @@ from eqsat.program.node import substitute
 from eqsat.streams.stream import NotAStream
 
 
-def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = False) -> dict[str, Any]:
+def why_apart(plan: Plan, names: tuple[str, str], device: Device) -> dict[str, Any]:
     """Whether one kernel could stream what two kernels of a plan compute, as `eqsat explain --json` writes it.
 
     Args:
@@ -50,14 +50,14 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
         return answer | {"reason": f"{between} reads the first, and the second needs its result"}
     outputs, inputs = _together(plan, first, second)
     try:
-        lines = walks_of(outputs, inputs, device, exact)
+        lines = walks_of(outputs, inputs, device, plan.exact)
     except (NotAStream, NotLowerable) as reason:
-        one = _one_with_operands(outputs, inputs, device, exact)
+        one = _one_with_operands(outputs, inputs, device, plan.exact)
         if one is None or one <= apart:
             return answer | {"reason": str(reason)}
         given = f"with reduced operands in memory, one kernel would take {one:.3f} us, against {apart:.3f} us"
         return answer | {"one_us": one, "reason": f"{reason}; {given}"}
-    one, product = _prices(outputs, device, exact)
+    one, product = _prices(outputs, device, plan.exact)
     return answer | {
         "walks": lines,
         "one_us": product if one is None else one,

@@ -75,7 +75,7 @@ def build_report(
     peak_before = peak
     if outcome.source_plan is not plan:
         launches_before, peak_before = launch_counts(outcome.source_plan)[0], peak_bytes(outcome.source_plan)
-    why = [[] if brief else described(k, device, numerics == "exact") for k in plan.kernels]
+    why = [[] if brief else described(k, device, plan.exact) for k in plan.kernels]
     return {
         "schema": 1,
         "device": device.name,

@@ -97,13 +97,12 @@ class Result:
             choice("compile: on", on, PLACES)
         instance("compile: capture", capture, bool, "True or False")
         on = on or ("numpy" if device is None else "gpu")
-        exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
         if on == "gpu":
             from eqsat.gpu.launch.lower import Signature
             from eqsat.gpu.run.run import gpu_runner
 
             signature = Signature.of(self.source)
-            run = gpu_runner(self.plan, device or self.report["device"], signature, exact, tune, capture, held)
+            run = gpu_runner(self.plan, device or self.report["device"], signature, tune, capture, held)
             return _Compiled(self.source, run)
         if tune is not None or capture:
             raise InputError(f"compile: tuning and capturing are for a GPU, not for {on!r}: times there say nothing")
@@ -111,7 +110,7 @@ class Result:
             return _Compiled(self.source, _OnHost(self.source, self.plan.run_numpy))
         from eqsat.gpu.run.run import runner
 
-        run = runner(self.plan, on, device or self.report["device"], exact=exact)
+        run = runner(self.plan, on, device or self.report["device"])
         return _Compiled(self.source, _OnHost(self.source, run))
 
 

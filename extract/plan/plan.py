@@ -94,6 +94,8 @@ class Plan:
         computed: where each class that the kernels compute lies, by its number in the e-graph covered: the node of a
             buffer, or a view of one.
         opaque: how to run opaque operators.
+        exact: whether results keep the source's bits: constants folded in their own types, sums in a fixed order, no
+            terms left out.
     """
 
     kernels: tuple[Kernel, ...]
@@ -103,6 +105,7 @@ class Plan:
     opaque: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[Node, Node] = field(default_factory=dict)
     computed: Mapping[int, Node] = field(default_factory=dict)
+    exact: bool = False
 
     def launched(self) -> list[list[int]]:
         """The kernels by position, with those that are priced as one launch together."""
@@ -138,7 +141,7 @@ class Plan:
 
 
 def build_plan(snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool = False) -> Plan:
-    """The plan of a cover of `snapshot`, saturated from `program`; `exact` folds all constants in their own types."""
+    """The plan of a cover of `snapshot`, saturated from `program`; `Plan` says what `exact` is."""
     return _Builder(snapshot, result, program, exact).plan()
 
 
@@ -171,6 +174,7 @@ class _Builder:
             opaque=self.program.opaque,
             origins=self.origins,
             computed={c: make("V", (layout,), (at,)) for c in self.value for at, layout in [self._buffer(c)]},
+            exact=self.exact,
         )
 
     # --- where values lie ---------------------------------------------------------------------------------------

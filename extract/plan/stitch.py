@@ -39,7 +39,7 @@ class Stitched:
 
 
 def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram, exact: bool = False) -> Stitched:
-    """The plan of the whole program, from its segments' plans in order; `exact` folds constants in their own types."""
+    """The plan of the whole program, from its segments' plans in order; `Plan` says what `exact` is."""
     joiner = _Joiner(program, exact)
     for segment, solved in parts:
         joiner.add(segment, solved)
@@ -137,6 +137,7 @@ class _Joiner:
             results=tuple(Result(p.buffer, p.layout) for p in placed),
             constants=self.constants,
             opaque=self.program.opaque,
+            exact=self.exact,
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -202,7 +202,7 @@ class Lowering:
             return _cast(x[0], node.dtype)
         if f in COMPARE:
             return f"{x[0]} {_COMPARISONS[f]} {x[1]}"
-        if f in _INFIX:
+        if f in _INFIX and not is_integer(node.dtype):  # those of integers wrap around (scalar_math.h)
             return f"{x[0]} {_INFIX[f]} {x[1]}"
         if f == "pow" and node.args[1].op == "Full":
             expanded = _constant_power(x[0], node.args[1].attrs[0], node.dtype)
@@ -387,7 +387,9 @@ def _cast(x: str, dtype: str) -> str:
 def _constant_power(x: str, exponent: Any, dtype: str) -> str | None:
     """x ** exponent as products or a root, for the exponents where that is exact or better."""
     if exponent == int(exponent) and 1 <= exponent <= _LARGEST_EXPANDED_POWER:
-        return " * ".join([x] * int(exponent))
+        return reduce(lambda power, _: f"eq_mul({power}, {x})", range(int(exponent) - 1), x)
     if dtype.startswith("int"):
         return None
-    return {-1: f"eq_reciprocal({x})", 0.5: f"eq_sqrt({x})", -0.5: f"eq_rsqrt({x})"}.get(exponent)
+    return {-1: f"eq_reciprocal({x})", 0.5: f"eq_half_power({x})", -0.5: f"eq_reciprocal(eq_half_power({x}))"}.get(
+        exponent
+    )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,12 @@ class Signature:
         nodes = [n for k in plan.kernels for n in k.inputs] + [r.buffer for r in plan.results]
         inputs = {n.attrs[0]: ((n.size,), n.dtype) for n in nodes if n.op == "In"}
         return Signature(inputs, {f"out{i}": (root.size,) for i, root in enumerate(plan.roots)})
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether the plan may be of a program with these inputs and outputs."""
+        flat = {name: ((prod(shape),), dtype) for name, (shape, dtype) in self.inputs.items()}
+        sizes = [prod(shape) for shape in self.outputs.values()]
+        return Signature.flat(plan).inputs.items() <= flat.items() and sizes == [root.size for root in plan.roots]
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,6 @@ def lower(
     signature: Signature | None = None,
     *,
     own_outputs: bool = False,
-    exact: bool = False,
     library: bool = False,
     choices: Mapping[tuple[Node, ...], Choice] | None = None,
 ) -> Launches:
@@ -123,17 +129,18 @@ def lower(
     Args:
         signature: names and shapes; by default those of `Signature.flat`.
         own_outputs: give every output a buffer of its own, by a copy if it lies inside another array.
-        exact: sums in a fixed order, so no atomics.
         library: products that the plan gives to the vendor's library go there; else they are kernels like others.
         choices: tuning parameters by the body of a kernel. The cost model chooses the others.
 
     Raises:
-        InputError: the device is unknown or runs no kernels.
+        InputError: the device is unknown or runs no kernels, or the signature is another program's.
     """
     row = find_device(device)
+    if signature and not signature.fits(plan):
+        raise InputError("the plan is of another program: its inputs or outputs differ in name, size or type")
     if row.name == "cpu":
         raise InputError("device cpu runs no GPU kernels: name a GPU (see `eqsat devices`)")
-    return _Lowering(plan, row, signature, own_outputs, exact, library, choices or {}).result()
+    return _Lowering(plan, row, signature, own_outputs, library, choices or {}).result()
 
 
 class _Lowering:
@@ -143,12 +150,11 @@ class _Lowering:
         device: Device,
         signature: Signature | None,
         own_outputs: bool,
-        exact: bool,
         library: bool,
         choices: Mapping[tuple[Node, ...], Choice],
     ) -> None:
         self.plan, self.device, self.choices = plan, device, choices
-        self.own_outputs, self.exact, self.library = own_outputs, exact, library
+        self.own_outputs, self.library = own_outputs, library
         self.target = target(device.arch)
         self.signature = signature or Signature.flat(plan)
         self.buffers: dict[str, Buffer] = {}
@@ -201,11 +207,12 @@ class _Lowering:
                 self.places[node] = self._new(name, shape, node.dtype, "output")
 
     def _new(self, name: str, shape: tuple[int, ...], dtype: str, kind: BufferKind) -> Place:
+        own = kind == "output" and name not in self.signature.inputs
         unique, count = name, 0
-        while unique in self.buffers:
+        while not own and (unique in self.buffers or unique in self.signature.outputs):
             count += 1
             unique = f"{name}_{count}"
-        self.buffers[unique] = Buffer(unique, shape, dtype, kind)
+        self.buffers[unique] = Buffer(unique, shape, dtype, kind, output=name if kind == "output" else "")
         return Place(unique)
 
     def _temporary(self, size: int, dtype: str) -> Place:
@@ -257,7 +264,7 @@ class _Lowering:
             return
         units = int(self.device.units.value)
         choice = (chosen or Choice()).planned(kernel.slices)
-        made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice)
+        made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.plan.exact, choice)
         self._launch(made, self._places(kernel))
 
     def _places(self, kernel: PlanKernel) -> dict[Node, Place]:
@@ -273,7 +280,9 @@ class _Lowering:
             choice: Choice | None = member_choice(product_of(kernel), self.target, units)
             if kernel.family == "stream":
                 choice = streaming_member(kernel.body, kernel.params, self.target, units)
-            made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice or Choice())
+            made = chain(
+                kernel.family, kernel.body, kernel.params, self.target, units, self.plan.exact, choice or Choice()
+            )
             places = self._places(kernel)
             if len(made.kernels) == 1 and made.kernels[0].threads == THREADS:
                 launches += [Launch(k, tuple(places[n] for n in k.arguments)) for k in made.kernels]
@@ -338,7 +347,7 @@ class _Lowering:
             self.steps.append(Fill(place.buffer, node.attrs[0]))
             return place
         params = tuple(places)
-        made = chain("copy", (node,), params, self.target, int(self.device.units.value), self.exact)
+        made = chain("copy", (node,), params, self.target, int(self.device.units.value), self.plan.exact)
         self._launch(made, {**places, node: place})
         return place
 
@@ -369,7 +378,7 @@ class _Lowering:
         param = make("In", ("a0", node.size, node.dtype))
         # A concatenation of one array is that array, but another node: a copy.
         body = make("Cat", (), (make("V", (layout,), (param,)),))
-        made = chain("copy", (body,), (param,), self.target, int(self.device.units.value), self.exact)
+        made = chain("copy", (body,), (param,), self.target, int(self.device.units.value), self.plan.exact)
         self._launch(made, {param: self._place(node), body: out})
 
 

@@ -16,13 +16,14 @@ BufferKind = Literal["input", "constant", "temporary", "output"]
 
 @dataclass(frozen=True)
 class Buffer:
-    """A contiguous array. Temporaries lie in the arena at byte `offset`."""
+    """A contiguous array. A temporary is in the arena at byte `offset`; `output` is an output's name in the program."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     kind: BufferKind
     offset: int = 0
+    output: str = ""
 
     @property
     def size(self) -> int:

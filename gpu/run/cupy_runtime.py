@@ -194,7 +194,6 @@ class GpuPlan:
     Args:
         device: 'auto' for the row of the GPU at hand, else a row of the same instruction set.
         signature: names, shapes and dtypes of inputs and outputs; flat without.
-        exact: sums in a fixed order.
         choices: tuning parameters; by default those that tuning found best on this machine before.
         recorded: the launches are to be replayed as a graph. CuPy does not record calls of NVIDIA's library: its
             products are kernels of the plan's own, then.
@@ -210,16 +209,15 @@ class GpuPlan:
         device: str | Device = "auto",
         signature: Signature | None = None,
         *,
-        exact: bool = False,
         choices: Choices | None = None,
         recorded: bool = False,
     ) -> None:
         self.machine = machine = this_machine(device)
         self.cupy = machine.cupy
         if choices is None:
-            choices = chooser(machine, exact).remembered(plan)
+            choices = chooser(machine, plan.exact).remembered(plan)
         library = not recorded or bool(self.cupy.cuda.runtime.is_hip)
-        self.launches = lower(plan, machine.row, signature, exact=exact, library=library, choices=choices)
+        self.launches = lower(plan, machine.row, signature, library=library, choices=choices)
         self._taker = Taker(self.cupy, machine.index, strict=signature is not None)
         with self.guarded():
             self.functions = {entry: self._compile(kernel) for entry, kernel in self.launches.kernels.items()}

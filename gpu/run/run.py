@@ -33,7 +33,7 @@ _POISON = 0xFF
 """Every byte of memory that nothing has written: NaN in all float types."""
 
 
-def runner(plan: Plan, on: str, device: str | Device, *, exact: bool = False) -> Runner:
+def runner(plan: Plan, on: str, device: str | Device) -> Runner:
     """A function from input name to flat array to the flat roots.
 
     Args:
@@ -43,12 +43,12 @@ def runner(plan: Plan, on: str, device: str | Device, *, exact: bool = False) ->
         InputError: `on` is neither, the device is unknown, or what it needs is not installed.
     """
     if on == "simt":
-        launches = lower(plan, device, exact=exact)
+        launches = lower(plan, device)
         return lambda inputs: run_launches(launches, inputs)
     if on == "gpu":
         from eqsat.gpu.run.cupy_runtime import GpuPlan
 
-        return GpuPlan(plan, device, exact=exact).run_host
+        return GpuPlan(plan, device).run_host
     raise InputError(f"nothing runs plans on {on!r}: 'simt' and 'gpu' do")
 
 
@@ -90,7 +90,7 @@ def gpu_target(device: str | Device) -> Target:
     return TARGETS[row.arch]
 
 
-def texts(plan: Plan, device: str | Device, exact: bool = False) -> list[tuple[tuple[int, ...], Kernel]]:
+def texts(plan: Plan, device: str | Device) -> list[tuple[tuple[int, ...], Kernel]]:
     """Every kernel text of a plan, with the positions of the plan's kernels that it computes.
 
     A kernel may be several texts (sums in slices), several kernels one (a group), and some have none: opaque operators,
@@ -100,13 +100,13 @@ def texts(plan: Plan, device: str | Device, exact: bool = False) -> list[tuple[t
         InputError: as for `gpu_target`.
     """
     gpu_target(device)
-    launched = lower(plan, device, exact=exact).kernels
+    launched = lower(plan, device).kernels
     found = []
     for group in groups(plan):
         members = tuple(plan.kernels[i] for i in group)
         roots = tuple(node for kernel in members for node in kernel.outputs)
         results = tuple(Result(node, identity(node.size)) for node in roots)
-        alone = lower(replace(plan, kernels=members, roots=roots, results=results), device, exact=exact).kernels
+        alone = lower(replace(plan, kernels=members, roots=roots, results=results), device).kernels
         found += [(tuple(group), kernel) for entry, kernel in alone.items() if entry in launched]
     return found
 
@@ -115,7 +115,6 @@ def gpu_runner(
     plan: Plan,
     device: str | Device,
     signature: Signature,
-    exact: bool = False,
     tune: float | None = None,
     capture: bool = False,
     held: Collection[str] = (),
@@ -134,8 +133,8 @@ def gpu_runner(
     from eqsat.gpu.run.tune import tune as measure
 
     if tune is not None:
-        measure(plan, device, tune, exact=exact)
-    compiled = gpu.GpuPlan(plan, device, signature, exact=exact, recorded=capture)
+        measure(plan, device, tune)
+    compiled = gpu.GpuPlan(plan, device, signature, recorded=capture)
     return gpu.Replayed(compiled, held) if capture else compiled
 
 

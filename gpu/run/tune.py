@@ -78,7 +78,6 @@ def tune(
     device: str | Device = "auto",
     seconds: float = 10.0,
     *,
-    exact: bool = False,
     clock: Clock = time.monotonic,
     progress: Progress | None = None,
     alone: Turn = nullcontext,
@@ -91,14 +90,13 @@ def tune(
 
     Args:
         seconds: when to stop.
-        exact: variants with sums in a fixed order only.
         clock: seconds, for tests.
         alone: a context in which nothing else uses the GPU; times are taken there.
 
     Raises:
         InputError: no CuPy, no GPU, or a row of another instruction set.
     """
-    session = _Session(plan, this_machine(device), exact, clock, clock() + seconds, alone)
+    session = _Session(plan, this_machine(device), clock, clock() + seconds, alone)
     stop = session.run(progress or (lambda stage, fraction: None))
     return Tuning(session.machine.name, session.found(), stop)
 
@@ -106,12 +104,10 @@ def tune(
 class _Session:
     """The kernels of a plan, the slowest first, until a deadline."""
 
-    def __init__(
-        self, plan: Plan, machine: Machine, exact: bool, clock: Clock, deadline: float, measuring: Turn
-    ) -> None:
-        self.machine, self.exact, self.clock, self.deadline = machine, exact, clock, deadline
+    def __init__(self, plan: Plan, machine: Machine, clock: Clock, deadline: float, measuring: Turn) -> None:
+        self.machine, self.exact, self.clock, self.deadline = machine, plan.exact, clock, deadline
         self.measuring = measuring
-        self.chooser = chooser(machine, exact)
+        self.chooser = chooser(machine, plan.exact)
         self.counts = Counter(k.body for k in plan.kernels)
         alone = [plan.kernels[group[0]] for group in groups(plan) if len(group) == 1]
         distinct = {k.body: k for k in alone if _has_variants(k)}
@@ -223,7 +219,7 @@ class _Trial:
         """Compile a variant, check it, and take a first sample."""
         try:
             choices = {} if choice is None else {self.kernel.body: choice}
-            plan = GpuPlan(alone(self.kernel), self.machine.row, exact=self.exact, choices=choices)
+            plan = GpuPlan(alone(self.kernel, self.exact), self.machine.row, choices=choices)
             fault = self._fault(plan)
             if fault is None:
                 with self.measuring():
@@ -273,10 +269,10 @@ def _as_held(values: Array, dtype: str) -> Array:
     return np.where(np.abs(values) > most, np.copysign(np.inf, values), values)
 
 
-def alone(kernel: Kernel) -> Plan:
+def alone(kernel: Kernel, exact: bool = False) -> Plan:
     """A plan of one kernel over its params."""
     alone = replace(kernel, inputs=kernel.params, outputs=kernel.body)
-    return Plan((alone,), kernel.body, tuple(Result(n, identity(n.size)) for n in kernel.body), {})
+    return Plan((alone,), kernel.body, tuple(Result(n, identity(n.size)) for n in kernel.body), {}, exact=exact)
 
 
 def shown(choice: Choice | None) -> str:

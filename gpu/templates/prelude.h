@@ -180,8 +180,18 @@ struct eq_storage {
   template <class V>
   static EQ_DEVICE T from(V x) { return (T)x; }
 };
+// The float that is rounded to a half as x is: cut off and with its last bit set, unless it is x.
+EQ_DEVICE float eq_rounded_to_odd(double x) {
+  const float near = (float)x;
+  if ((double)near == x) return near;
+  const bool beyond = x < 0.0 ? (double)near < x : (double)near > x;
+  return eq_bits<float>((eq_bits<unsigned>(near) - beyond) | 1u);
+}
 template <>
 struct eq_storage<eq_half> {
+  template <class V>
+  static EQ_DEVICE eq_half from(V x) { return from((float)x); }
+  static EQ_DEVICE eq_half from(double x) { return from(eq_rounded_to_odd(x)); }
   static EQ_DEVICE eq_half from(float x) {
 #if defined(EQ_NVIDIA)
     eq_half y;

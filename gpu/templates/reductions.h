@@ -6,13 +6,13 @@ template <class T>
 struct eq_sum_of {
   typedef T value;
   static EQ_DEVICE T identity() { return T(0); }
-  static EQ_DEVICE T apply(T a, T b) { return a + b; }
+  static EQ_DEVICE T apply(T a, T b) { return eq_add(a, b); }
 };
 template <class T>
 struct eq_prod_of {
   typedef T value;
   static EQ_DEVICE T identity() { return T(1); }
-  static EQ_DEVICE T apply(T a, T b) { return a * b; }
+  static EQ_DEVICE T apply(T a, T b) { return eq_mul(a, b); }
 };
 
 template <class T>

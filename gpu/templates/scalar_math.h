@@ -20,9 +20,34 @@
 
 EQ_DEVICE float eq_fma(float a, float b, float c) { return EQ_BUILTIN(fmaf)(a, b, c); }
 EQ_DEVICE double eq_fma(double a, double b, double c) { return EQ_BUILTIN(fma)(a, b, c); }
-EQ_DEVICE int eq_fma(int a, int b, int c) { return (int)((unsigned)a * (unsigned)b + (unsigned)c); }
-EQ_DEVICE long long eq_fma(long long a, long long b, long long c) {
-  return (long long)((unsigned long long)a * (unsigned long long)b + (unsigned long long)c);
+
+// The type to do arithmetic in: integers wrap around as in NumPy, where overflow of C's signed ones is undefined, and
+// compilers take it that x + 1 > x always holds.
+template <class T>
+struct eq_wrapping {
+  typedef T type;
+};
+template <>
+struct eq_wrapping<int> {
+  typedef unsigned type;
+};
+template <>
+struct eq_wrapping<long long> {
+  typedef unsigned long long type;
+};
+template <class T>
+EQ_DEVICE T eq_neg(T x) { return (T)(-(typename eq_wrapping<T>::type)x); }
+template <class T>
+EQ_DEVICE T eq_add(T a, T b) { return (T)((typename eq_wrapping<T>::type)a + (typename eq_wrapping<T>::type)b); }
+template <class T>
+EQ_DEVICE T eq_sub(T a, T b) { return (T)((typename eq_wrapping<T>::type)a - (typename eq_wrapping<T>::type)b); }
+template <class T>
+EQ_DEVICE T eq_mul(T a, T b) { return (T)((typename eq_wrapping<T>::type)a * (typename eq_wrapping<T>::type)b); }
+template <class T>
+EQ_DEVICE T eq_fma(T a, T b, T c) { return eq_add(eq_mul(a, b), c); }  // of integers
+template <class T>
+EQ_DEVICE T eq_div(T a, T b) {  // of integers: the least one has no quotient by -1, and C none by 0
+  return b == 0 ? T(0) : b == -1 ? eq_neg(a) : a / b;
 }
 
 EQ_DEVICE float eq_sqrt(float x) { return EQ_BUILTIN(sqrtf)(x); }
@@ -37,8 +62,10 @@ EQ_DEVICE float eq_trunc(float x) { return EQ_BUILTIN(truncf)(x); }
 EQ_DEVICE double eq_trunc(double x) { return EQ_BUILTIN(trunc)(x); }
 EQ_DEVICE float eq_abs(float x) { return EQ_BUILTIN(fabsf)(x); }
 EQ_DEVICE double eq_abs(double x) { return EQ_BUILTIN(fabs)(x); }
+EQ_DEVICE float eq_copysign(float size, float sign) { return EQ_BUILTIN(copysignf)(size, sign); }
+EQ_DEVICE double eq_copysign(double size, double sign) { return EQ_BUILTIN(copysign)(size, sign); }
 template <class T>
-EQ_DEVICE T eq_abs(T x) { return x < T(0) ? T(0) - x : x; }
+EQ_DEVICE T eq_abs(T x) { return x < T(0) ? eq_neg(x) : x; }
 
 EQ_DEVICE float eq_exp(float x) { return EQ_BUILTIN(expf)(x); }
 EQ_DEVICE float eq_log(float x) { return EQ_BUILTIN(logf)(x); }
@@ -95,7 +122,7 @@ EQ_DEVICE double eq_pow(double x, double y) {
   const double size = eq_abs(x);
   if (y == 0.0 || x == 1.0) return 1.0;
   const bool whole = eq_floor(y) == y, odd = whole && eq_floor(y * 0.5) * 2.0 != y;
-  if (x < 0.0 && !whole) return (double)EQ_NAN;
+  if (x < 0.0 && size != (double)EQ_INF && !whole) return (double)EQ_NAN;
   const double r = size == 1.0 ? 1.0 : eq_exp(y * eq_log(size));
   return eq_bits<long long>(x) < 0 && odd ? -r : r;
 }
@@ -106,8 +133,8 @@ EQ_DEVICE T eq_pow(T x, T y) {  // integers; a negative exponent gives the trunc
   if (y < 0) return x == 1 ? T(1) : x == -1 ? (y % 2 ? T(-1) : T(1)) : T(0);
   T r = 1;
   for (; y; y >>= 1) {
-    if (y & 1) r *= x;
-    x *= x;
+    if (y & 1) r = eq_mul(r, x);
+    x = eq_mul(x, x);
   }
   return r;
 }
@@ -118,6 +145,10 @@ EQ_DEVICE T eq_log1p(T x) {  // Kahan: exact cancellation of the rounding of 1 +
   return d == T(0) ? x : d == x ? eq_log(u) : eq_log(u) * (x / d);
 }
 
+// x^(1/2), which the root is not of -inf, nor of -0.
+template <class T>
+EQ_DEVICE T eq_half_power(T x) { return x == -(T)EQ_INF ? (T)EQ_INF : eq_sqrt(x + T(0)); }
+
 EQ_DEVICE float eq_tanh(float x) {  // Cephes tanhf
   const float size = eq_abs(x), z = x * x;
   float p = -5.70498872745e-3f;
@@ -126,13 +157,13 @@ EQ_DEVICE float eq_tanh(float x) {  // Cephes tanhf
   p = eq_fma(p, z, 1.33314422036e-1f);
   p = eq_fma(p, z, -3.33332819422e-1f);
   const float far = 1.0f - 2.0f / (eq_exp(2.0f * size) + 1.0f);
-  return size < 0.625f ? eq_fma(p * z, x, x) : x < 0.0f ? -far : far;
+  return eq_copysign(size < 0.625f ? eq_fma(p * z, size, size) : far, x);
 }
 EQ_DEVICE double eq_tanh(double x) {
   const double size = eq_abs(x), z = x * x;
-  const double near = x * (1.0 + z * (-1.0 / 3.0 + z * (2.0 / 15.0 - z * (17.0 / 315.0))));
+  const double near = size * (1.0 + z * (-1.0 / 3.0 + z * (2.0 / 15.0 - z * (17.0 / 315.0))));
   const double far = 1.0 - 2.0 / (eq_exp(2.0 * size) + 1.0);
-  return size < 0.01 ? near : x < 0.0 ? -far : far;
+  return eq_copysign(size < 0.01 ? near : far, x);
 }
 
 // Rational minimax approximation on [-4, 4] (as in Eigen), where erf(4) = 1 - 1.5e-8.
@@ -166,13 +197,55 @@ EQ_DEVICE double eq_erf(double x) {
     for (int n = 60; n >= 1; --n) f = size + 0.5 * n / f;
     r = 1.0 - 0.5641895835477563 * e / f;
   }
-  return x != x ? x : x < 0.0 ? -r : r;
+  return x != x ? x : eq_copysign(r, x);
 }
 
-// sin and cos by quadrants; the reduction is in double, so that float arguments up to 1e9 keep their digits.
-EQ_DEVICE double eq_sine_of_quadrant(double x, int shift) {
+// x = quadrant pi/2 + rest, with |rest| up to pi/4; of the quadrant only the last two bits count.
+struct eq_angle {
+  double rest;
+  int quadrant;
+};
+
+// Payne and Hanek, from 2^30 on: x = m 2^e times those bits of 2/pi that are not multiples of 4 there, to 190 places.
+EQ_DEVICE eq_angle eq_far_angle(double x) {
+  static const unsigned two_over_pi[38] = {
+      0x00000000, 0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab,
+      0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e, 0xe88235f5,
+      0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff,
+      0xde05980f, 0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7,
+      0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046};
+  typedef unsigned long long wide;
+  const wide bits = eq_bits<wide>(x), m = (bits & 0xfffffffffffffULL) | 0x10000000000000ULL;
+  const int first = (int)(bits >> 52 & 2047) - 1075 + 30;  // the bit of two_over_pi that is 2 at m's last place
+  wide carried = 0;
+  unsigned product[6];  // modulo 4, the last word first
+  EQ_UNROLL
+  for (int i = 0; i < 6; ++i) {
+    const unsigned *const from = two_over_pi + first / 32 + (5 - i);
+    const wide word = (unsigned)(((wide)from[0] << 32 | from[1]) >> (32 - first % 32));
+    const wide sum = word * (unsigned)m + (unsigned)carried;
+    product[i] = (unsigned)sum;
+    carried = (carried >> 32) + (sum >> 32) + word * (m >> 32);
+  }
+  const wide high = (wide)product[5] << 32 | product[4], low = (wide)product[3] << 32 | product[2];
+  const wide places = high << 2 | low >> 62;  // of the fraction; from a half on it counts from the next quadrant down
+  const double fraction = ((double)(long long)places + (double)(low << 2) * 0x1p-64) * 0x1p-64;
+  const double rest = eq_fma(fraction, 1.5707963267948966, fraction * 6.123233995736766e-17);
+  const int quadrant = (int)(high >> 62) + (int)(places >> 63);
+  return x < 0.0 ? eq_angle{-rest, -quadrant} : eq_angle{rest, quadrant};
+}
+
+// With pi/2 in two parts the rest keeps its digits below 2^30.
+EQ_DEVICE eq_angle eq_angle_of(double x) {
+  if (eq_abs(x) >= 1073741824.0) return eq_far_angle(x);
   const double k = eq_round(x * 0.6366197723675814);
-  const double r = eq_fma(-k, 6.123233995736766e-17, eq_fma(-k, 1.5707963267948966, x)), z = r * r;
+  return eq_angle{eq_fma(-k, 6.123233995736766e-17, eq_fma(-k, 1.5707963267948966, x)), (int)k};
+}
+
+EQ_DEVICE double eq_sine_of_quadrant(double x, int shift) {
+  if (!(eq_abs(x) < (double)EQ_INF)) return (double)EQ_NAN;
+  const eq_angle angle = eq_angle_of(x);
+  const double r = angle.rest, z = r * r;
   double s = -7.647163731819816e-13, c = -1.1470745597729725e-11;
   s = eq_fma(s, z, 1.6059043836821613e-10);
   s = eq_fma(s, z, -2.505210838544172e-08);
@@ -186,17 +259,15 @@ EQ_DEVICE double eq_sine_of_quadrant(double x, int shift) {
   c = eq_fma(c, z, -1.3888888888888889e-03);
   c = eq_fma(c, z, 4.1666666666666664e-02);
   c = eq_fma(c, z, -0.5);
-  const long long quadrant = (long long)k + shift;
+  const int quadrant = angle.quadrant + shift;
   const double y = quadrant & 1 ? eq_fma(c, z, 1.0) : eq_fma(s * z, r, r);
   return quadrant & 2 ? -y : y;
 }
-EQ_DEVICE double eq_sin(double x) { return eq_sine_of_quadrant(x, 0); }
+EQ_DEVICE double eq_sin(double x) { return x == 0.0 ? x : eq_sine_of_quadrant(x, 0); }  // of -0 it is -0
 EQ_DEVICE double eq_cos(double x) { return eq_sine_of_quadrant(x, 1); }
 EQ_DEVICE float eq_sin(float x) { return (float)eq_sin((double)x); }
 EQ_DEVICE float eq_cos(float x) { return (float)eq_cos((double)x); }
 
-template <class T>
-EQ_DEVICE T eq_neg(T x) { return -x; }
 template <class T>
 EQ_DEVICE T eq_reciprocal(T x) { return T(1) / x; }
 template <class T>
@@ -206,31 +277,40 @@ EQ_DEVICE T eq_sigmoid(T x) { return T(1) / (T(1) + eq_exp(-x)); }
 template <class T>
 EQ_DEVICE T eq_relu(T x) { return x < T(0) ? T(0) : x; }
 template <class T>
-EQ_DEVICE T eq_sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }
+EQ_DEVICE T eq_sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x == T(0) ? T(0) : x; }
 EQ_DEVICE bool eq_not(bool x) { return !x; }
 
-template <class T>
-EQ_DEVICE T eq_add(T a, T b) { return a + b; }
-template <class T>
-EQ_DEVICE T eq_sub(T a, T b) { return a - b; }
-template <class T>
-EQ_DEVICE T eq_mul(T a, T b) { return a * b; }
-template <class T>
-EQ_DEVICE T eq_div(T a, T b) { return a / b; }
 template <class T>
 EQ_DEVICE T eq_max(T a, T b) { return a > b || a != a ? a : b; }
 template <class T>
 EQ_DEVICE T eq_min(T a, T b) { return a < b || a != a ? a : b; }
 template <class T>
 EQ_DEVICE T eq_mod(T a, T b) {
+  if (b == 0 || b == -1) return T(0);  // C has none by 0, nor of the least integer by -1
   const T r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
-EQ_DEVICE double eq_mod(double a, double b) {
-  const double r = eq_fma(-eq_trunc(a / b), b, a);
-  return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
+// C's remainder, exact: of multiples of b by powers of 2^52 first, each of which leaves a quotient of up to 52 bits. That
+// quotient may be rounded up to the next whole number; then the rest is negative.
+EQ_DEVICE double eq_fmod(double a, double b) {
+  const double divisor = eq_abs(b);
+  double rest = eq_abs(a), multiple = divisor;
+  if (!(rest < (double)EQ_INF) || !(divisor > 0.0)) return (double)EQ_NAN;
+  if (rest < divisor) return a;
+  while (multiple * 0x1p52 < rest) multiple *= 0x1p52;
+  for (; multiple >= divisor; multiple *= 0x1p-52) {
+    rest = eq_fma(-eq_trunc(rest / multiple), multiple, rest);
+    if (rest < 0.0) rest += multiple;
+  }
+  return eq_copysign(rest, a);
 }
-EQ_DEVICE float eq_mod(float a, float b) { return (float)eq_mod((double)a, (double)b); }
+template <class T>
+EQ_DEVICE T eq_float_mod(T a, T b) {
+  const T r = (T)eq_fmod(a, b);  // the remainder of floats is a float
+  return r == T(0) ? eq_copysign(r, b) : (r < T(0)) != (b < T(0)) ? r + b : r;
+}
+EQ_DEVICE double eq_mod(double a, double b) { return eq_float_mod(a, b); }
+EQ_DEVICE float eq_mod(float a, float b) { return eq_float_mod(a, b); }
 EQ_DEVICE bool eq_and(bool a, bool b) { return a && b; }
 EQ_DEVICE bool eq_or(bool a, bool b) { return a || b; }
 

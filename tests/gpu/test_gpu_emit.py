@@ -21,6 +21,8 @@ from eqsat.gpu.emit import emit, manifest, readme
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.launch.lower import lower
 from eqsat.gpu.table.targets import TARGETS
+from eqsat.language.rule import Policy
+from eqsat.program import ops
 from eqsat.program.core import make
 from eqsat.program.ir import Program
 from support.gpu_programs import PROGRAMS, assert_program_results, inputs_of, one_kernel_each, opaque_program, plan_of
@@ -73,7 +75,7 @@ def launch(folder: Path, inputs: dict[str, np.ndarray[Any, Any]]) -> dict[str, n
         assert step["grid"][1:] == step["block"][1:] == [1, 1]
         call = simt.Call(step["kernel"], step["grid"][0], step["block"][0], arguments)
         simt.run((folder / step["source"]).read_text(), TARGETS[manifest["arch"]], [call])
-    return {name: memory[name] for name, b in manifest["buffers"].items() if b["kind"] == "output"}
+    return {b["name"]: memory[name] for name, b in manifest["buffers"].items() if b["kind"] == "output"}
 
 
 def refuse(word: str) -> None:
@@ -129,12 +131,21 @@ def test_starting_values_that_json_cannot_write_are_launches(tmp_path: Path) -> 
     assert (start["family"], start["args"]) == ("pointwise", [reduction["args"][-1]])
 
 
+@pytest.mark.parametrize("numerics", ["exact", "reassociate"])
+def test_exact_results_are_emitted_without_atomics(numerics: Policy, tmp_path: Path) -> None:
+    program = eqsat.trace(lambda x, w: eqsat.relu(x @ w).sum(axis=1), eqsat.spec((64, 48)), eqsat.spec((48, 400)))
+    best = eqsat.optimize(program, numerics=numerics, measure=False)
+    _ = emit(best.plan, "mi300x", tmp_path, best.program)
+    texts = [path.read_text() for path in tmp_path.glob("*.hip")]
+    assert any("eq_atomic" in text for text in texts) == (numerics == "reassociate")
+
+
 def test_a_manifest_says_all_that_a_launcher_needs(tmp_path: Path) -> None:
     _, manifest = emitted("mlp", "mi300x", tmp_path)
     assert (manifest["schema"], manifest["device"], manifest["arch"]) == (1, "mi300x", "gfx942")
     assert (manifest["wave"], manifest["defines"]) == (64, [])
     assert manifest["buffers"]["x"] == {"shape": [10, 12], "dtype": "float32", "kind": "input"}
-    assert manifest["buffers"]["hidden"] == {"shape": [20, 10], "dtype": "float32", "kind": "output"}
+    assert manifest["buffers"]["hidden"] == {"shape": [20, 10], "dtype": "float32", "kind": "output", "name": "hidden"}
     for step in manifest["steps"]:
         text = (tmp_path / step["source"]).read_text()
         assert f"EQ_KERNEL({step['block'][0]}) {step['kernel']}(" in text
@@ -157,6 +168,30 @@ def test_a_manifest_gives_the_lds_that_a_launch_needs() -> None:
     assert step["shared_bytes"] == 64 << 10
     assert "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES" in readme(launches, ".cu")
     assert "CU_FUNC_ATTRIBUTE" not in readme(lower(plan, "h100"), ".cu")
+
+
+def test_every_output_is_named_though_buffers_of_others_have_its_name(tmp_path: Path) -> None:
+    x = ops.input("x", (3,), "float32")
+    named = {
+        "x": ops.exp(x),
+        "x_1": ops.sin(x),
+        "t0": x,
+        "c0": ops.constant(np.arange(3.0)),
+        "yes": ops.full(True, (2,)),
+    }
+    program = Program((x,), named)
+    manifest = emit(plan_of(program), "mi300x", tmp_path, program)
+    assert [step["value"] for step in manifest["steps"] if "fill" in step] == [1]
+    inputs = inputs_of(program)
+    got = launch(tmp_path, inputs)
+    assert_program_results([got[name] for name in named], program, inputs)
+    assert "`x_2`: output `x`, float32[3]" in (tmp_path / "README.md").read_text()
+
+
+def test_a_program_that_is_not_the_plans_is_refused(tmp_path: Path) -> None:
+    for other in ("statistics", "towers"):
+        with pytest.raises(InputError, match="the plan is of another program"):
+            emit(plan_of(PROGRAMS["mlp"]), "mi300x", tmp_path, PROGRAMS[other])
 
 
 def test_memory_is_counted(tmp_path: Path) -> None:

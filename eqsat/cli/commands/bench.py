@@ -258,8 +258,7 @@ def _gpu_run(best: Result, inputs: Arrays) -> Contender:
     from eqsat.gpu.run.cupy_runtime import GpuPlan
     from eqsat.gpu.run.timing import Timed
 
-    exact = best.report["numerics"] == "exact"
-    plan = GpuPlan(best.plan, best.report["device"], Signature.of(best.source), exact=exact, recorded=True)
+    plan = GpuPlan(best.plan, best.report["device"], Signature.of(best.source), recorded=True)
     with plan.guarded():
         taken = plan.taken(inputs)
     outputs = dict(zip(best.source.outputs, plan(inputs), strict=True))

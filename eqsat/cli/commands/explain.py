@@ -113,6 +113,6 @@ def _why_apart(best: Result, names: str, device: str, json_file: str | None) -> 
     pair = tuple(name.strip() for name in names.split("+"))
     if len(pair) != 2:
         raise InputError(f"--why-not takes a rule, or two kernels as KERNEL+KERNEL; got {names}")
-    found = why_apart(best.plan, pair, find_device(device), best.report["numerics"] == "exact")
+    found = why_apart(best.plan, pair, find_device(device))
     if answer(found, json_file):
         typer.echo(apart_text(found, text_width()))

@@ -156,7 +156,7 @@ def source(
     device = resolved(device)
     if model is not None:
         best = optimise(load(model, shape), device, time_limit, numerics, rules=None if optimized else [])
-        made = plan_texts(best.plan, best.report["device"], kernel, exact=numerics == "exact")
+        made = plan_texts(best.plan, best.report["device"], kernel)
     elif kernel is not None:
         raise InputError(f"--kernel {kernel} counts kernels of a program: name an .onnx file, got {name!r}")
     else:
@@ -288,7 +288,7 @@ def variant_texts(family: Family, variant: str | None, dtype: str, example: str 
     return list(by_variant[variant])
 
 
-def plan_texts(plan: Plan, device: str, number: int | None, exact: bool) -> list[tuple[tuple[int, ...], Kernel]]:
+def plan_texts(plan: Plan, device: str, number: int | None) -> list[tuple[tuple[int, ...], Kernel]]:
     """The texts of a plan, or of its kernel `number`, each with the numbers of the kernels that it computes.
 
     Raises:
@@ -299,7 +299,7 @@ def plan_texts(plan: Plan, device: str, number: int | None, exact: bool) -> list
     if number is not None and number >= len(plan.kernels):
         last = len(plan.kernels) - 1
         raise InputError(f"--kernel {number}: the plan has {last + 1} kernels, the last is {last}")
-    found = [(numbers, k) for numbers, k in texts(plan, device, exact) if number is None or number in numbers]
+    found = [(numbers, k) for numbers, k in texts(plan, device) if number is None or number in numbers]
     if number is not None and not found:
         kernel = plan.kernels[number]
         raise InputError(f"--kernel {number}: {kernel.name} ({kernel.family}) is no launch of its own: it has no text")

@@ -93,8 +93,7 @@ def _memory(best: Result, on: str) -> dict[str, int]:
     """Bytes of device memory that the plan uses."""
     from eqsat.gpu.launch.lower import Signature, lower
 
-    exact = best.report["numerics"] == "exact"
-    return lower(best.plan, best.report["device"], Signature.of(best.source), exact=exact, library=on == "gpu").memory
+    return lower(best.plan, best.report["device"], Signature.of(best.source), library=on == "gpu").memory
 
 
 def _summary(name: str, array: np.ndarray[Any, Any], expected: np.ndarray[Any, Any] | None) -> dict[str, Any]:

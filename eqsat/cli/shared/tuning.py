@@ -32,8 +32,7 @@ def tune_result(best: Result, seconds: float) -> Tuning:
     from eqsat.gpu.run.tune import tune
 
     with progress_bar("tuning") as report:
-        exact = best.report["numerics"] == "exact"
-        return tune(best.plan, best.report["device"], seconds, exact=exact, progress=report)
+        return tune(best.plan, best.report["device"], seconds, progress=report)
 
 
 def as_json(tuning: Tuning) -> dict[str, Any]:
