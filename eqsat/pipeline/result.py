@@ -9,6 +9,7 @@ from typing import Any
 from eqsat.base.arguments import PLACES, choice, instance
 from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan
 from eqsat.program.ir import Program
 
@@ -107,6 +108,7 @@ class Result:
         if tune is not None or capture:
             raise InputError(f"compile: tuning and capturing are for a GPU, not for {on!r}: times there say nothing")
         if on == "numpy":
+            find_device(device or "cpu")
             return _Compiled(self.source, _OnHost(self.source, self.plan.run_numpy))
         from eqsat.gpu.run.run import runner
 

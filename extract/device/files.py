@@ -9,7 +9,6 @@ any other file is used by giving its path.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +39,10 @@ def user_file(name: str) -> Path:
     return config_dir() / "devices" / f"{name}.json"
 
 
+_LEAST, _MOST = 1e-6, 1e12
+"""Of figures, in their units: prices of what is outside would be infinite, or 0."""
+
+
 def write(path: Path, row: RowFile) -> None:
     """Write a file; its folder is created if it does not exist.
 
@@ -55,7 +58,7 @@ def read(path: Path) -> RowFile:
     """Read a file.
 
     Raises:
-        InputError: no such file, not of this format, or a value that is not positive.
+        InputError: no such file, not of this format, or a value that no device has.
     """
     document = read_json(path, "a row of figures as `eqsat calibrate` writes it")
     match document:
@@ -66,6 +69,10 @@ def read(path: Path) -> RowFile:
 
 def _figure(path: Path, name: str, entry: Any) -> tuple[float, str]:
     match entry:
-        case {"value": int() | float() as value, "source": str() as source} if 0 < value < math.inf:
-            return float(value), source
-    raise InputError(f"{path}: figure {name} takes a positive value and a source, got {entry!r}")
+        case {"value": bool()}:
+            pass
+        case {"value": int() | float() as value, "source": str() as source} if _LEAST <= value <= _MOST:
+            if name != "units" or (value >= 1 and value == int(value)):
+                return float(value), source
+    limits = f"values lie between {_LEAST:g} and {_MOST:g}, and units are whole"
+    raise InputError(f"{path}: figure {name} takes a positive value and a source, got {entry!r}; {limits}")

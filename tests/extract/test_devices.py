@@ -118,6 +118,9 @@ def test_a_file_in_the_configuration_folder_stands_for_its_row(tmp_path: Path, m
         (a_row(launch_us=4.5), "figure launch_us takes a positive value and a source, got 4.5"),
         (a_row(launch_us={"value": -1, "source": "x"}), "figure launch_us takes a positive value"),
         (a_row(launch_us={"value": float("inf"), "source": "x"}), "figure launch_us takes a positive value"),
+        (a_row(bandwidth={"value": 1e-300, "source": "x"}), "figure bandwidth takes a positive value"),
+        (a_row(units={"value": 0.5, "source": "x"}), "figure units takes a positive value"),
+        (a_row(units={"value": True, "source": "x"}), "figure units takes a positive value"),
     ],
 )
 def test_files_that_hold_no_row_are_refused(text: str | None, message: str, tmp_path: Path) -> None:

@@ -390,6 +390,8 @@ def test_compiled_programs_check_what_they_are_given():
         call(np.ones(3), np.ones(3, np.float32))
     with pytest.raises(InputError, match="on 'tpu' is none of numpy, simt, gpu"):
         best.compile(on="tpu")
+    with pytest.raises(InputError, match="there is no 'nope'"):
+        best.compile(on="numpy", device="nope")
 
 
 def interrupted(source: Program, stage: str) -> eqsat.Result:
