@@ -23,7 +23,7 @@ CASES = {
     "bombs": (*range(12), 12, 15, 16),
     "programs": range(0, 17 * 120, 17),
     "bundles": range(1, 9),
-    "large": range(16),
+    "large": range(6),
     "pieces": range(20),
     "signals": range(6),
     "threads": range(2),
