@@ -1,6 +1,6 @@
 """Random instances of rules: sizes, layouts, functions and element types that fit a left side; values for its leaves.
 
-A number that the left side spells is that number; others are drawn, often near those that the rule names anywhere.
+A number that the left side spells is that number. Others are drawn, often near a number that the rule names.
 
 Layouts are drawn along the dims of the operator that they feed (permutations, slices, flips, broadcasts, padding), so
 that guards hold often. Dims are small: 1, odd, even, now and then 0; views have ranks 1 to 5.

@@ -100,7 +100,7 @@ class Tracer:
         """The tracers that share elements: this one, its views, and the arrays of which it is a view. A scalar has
         None, as it cannot be changed. NumPy also has arrays without dims: `array` makes them."""
         self._parts: dict[object, int] = {}
-        """Which part this is of what was cut, for each cut: `parts` of one cut share no elements."""
+        """The cuts that made this array, each with the number of its part. `parts` of one cut share no elements."""
         self._writable = True
 
     def _overlaps(self, other: Tracer | None) -> bool:

@@ -67,7 +67,7 @@ def select(
 
     Args:
         seconds: how long the rules of the file may take to be checked; they always get `LEAST_SECONDS`.
-        exploring: whether all rules, where no names are given, include those that otherwise only proofs use.
+        exploring: whether rules that only proofs use are among all rules, where no names are given.
 
     Raises:
         InputError: a name that no rule has; a file whose rules are wrong, with the counterexample, or take too long.

@@ -144,8 +144,8 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
 
 
 def _without_functions(model: ModelProto, opsets: dict[str, int], label: str) -> tuple[GraphProto, Functions]:
-    """The graph without calls of local functions, except of those that mean something else at the model's opsets: these
-    are returned too. Domains that only functions import are added to `opsets`."""
+    """The graph with local functions inlined. Functions that mean something else at the model's opsets are returned
+    instead. Domains that only functions import are added to `opsets`."""
     check_functions(model, label)
     alike: dict[tuple[str, str, str], FunctionProto] = {}
     others: dict[tuple[str, str, str], FunctionProto] = {}
