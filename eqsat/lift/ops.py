@@ -273,9 +273,9 @@ def _in_place(node: Node, base: Node, layout: Layout, form: Form) -> Iterator[Wa
     found = reading(total, tuple(form.shape[i] for i in dims))
     if found is None or found.radices != tuple(form.shape[i] for i in dims) or found.masks:
         return
-    whole_dims = zip(found.places, found.steps, found.valid, strict=True)
-    if any(p < 0 or s != 1 or v != (0, found.radices[p]) for p, s, v in whole_dims):
-        return
+    whole_dims = zip(found.places, found.steps, found.valid, found.sizes, strict=True)
+    if any(p < 0 or s != 1 or v != (0, n) or n != found.radices[p] for p, s, v, n in whole_dims):
+        return  # a dim is read in part, or besides it what fills the array
     cut, inside = len(found.sizes), 1
     while cut and inside < length:
         cut -= 1

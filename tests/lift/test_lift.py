@@ -177,6 +177,15 @@ def test_round_trip_of_any_program(program: Program) -> None:
     assert_equivalent(program, lift(lowered, forgetting(lowered, ("In", "Opaque"))))
 
 
+def test_windows_with_more_padding_than_image_are_no_reduction_of_it_in_place() -> None:
+    """Each window has one row of the image and one of padding: as many elements as the image has, but not its own."""
+    x = ops.input("x", (1, 2, 2, 2), "float32")
+    y = ops.pool("max", x, (2, 2), (1, 1), (0, 0), (1, 0), (2, 1))
+    program = Program((x,), {"y": y})
+    lowered = core.lower(program)
+    assert_equivalent(program, lift(lowered, forgetting(lowered, ("In", "Opaque"))))
+
+
 # --- rewritten nodes: what they become -------------------------------------------------------------------------
 
 
