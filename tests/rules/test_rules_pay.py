@@ -123,8 +123,8 @@ PAYS: dict[str, Row] = {
         lambda x, y, z, w: w @ x + (y + w @ z),
         ((96, 500), (96, 500), (96, 500), (96, 96)),
     ),
-    "factor-sum-of-sums-right": (
-        lambda x, y, z, w: (y + z @ w) + x @ w,
+    "factor-sum-before-sums-right": (
+        lambda x, y, z, w: x @ w + (y + z @ w),
         ((500, 96), (500, 96), (500, 96), (96, 96)),
     ),
     "matmul-with-columns-on-the-right": (
