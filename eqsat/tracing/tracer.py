@@ -104,7 +104,7 @@ class Tracer:
         self._writable = True
 
     def _overlaps(self, other: Tracer | None) -> bool:
-        """Whether another tracer of those that share elements, if it is still in use, may share some with this one."""
+        """Whether another tracer is still in use and may share elements with this one."""
         if other is None or other is self:
             return False
         return all(other._parts.get(cut, part) == part for cut, part in self._parts.items())

@@ -1,4 +1,4 @@
-"""Integers and truth values that floats decide, without any input: what they are is part of what a program is.
+"""Integers and truth values that floats decide, without any input. They count as part of the program.
 
 There the last bit of a float may matter, as in the buckets of relative positions. So they are computed as a runtime
 does, in their own types, and are constants from then on. What rounding, or a logarithm of zero, does on the way to them

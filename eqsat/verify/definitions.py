@@ -5,7 +5,7 @@ be equal: from c = c' follows x * (c - c') / (c - c') = x * 0. So nothing that i
 stored element may be *given* the value of a computation that it is close to. Two constants are equal only if
 
 - both are the same polynomials of stored elements, of numbers and of functions of these, whatever is stored
-  (`eqsat.verify.spelling`), where what was given stands for what it was given to; or they are equal integers or truth
+  (`eqsat.verify.spelling`), where a given value stands for the element that has it; or they are equal integers or truth
   values, which no float decides; or numbers that are the same fraction;
 - or one of them is made of elements that one of the programs stores, or is a number, to which nothing was given before.
   Now the other one is, element by element. It must be close, and not be computed from what it is given to. Where the
@@ -19,7 +19,7 @@ and both programs with their stored elements moved by no more than rounding are 
 could amplify.
 
 Beyond that, no program may hold one element with two values. What is only moved is not rounded: constants that one
-program stores apart stay apart, as do those that are both given one constant of the other.
+program stores apart stay apart, also where both are given one constant of the other program.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Definitions:
         return found
 
     def _hold(self, stored: Node, places: Array, whole: Node, spelling: Array) -> None:
-        """Note which elements programs hold with other values than those that are given. Raises CheckFailed where one
-        of them holds an element with two values."""
+        """Note the elements that a program holds with another value than the given one. Raises CheckFailed where one
+        program holds an element with two values."""
         if stored.op != "Const" or not only_moves(whole):
             return
         held: list[tuple[tuple[int, Node], Array]] = []

@@ -34,7 +34,7 @@ _BITS = 31
 """Of a residue: products of two fit in 64."""
 
 _NUMBER_BITS = 64
-"""Of a number that is what it is."""
+"""Of a number that is no random residue."""
 
 _DEGREE, _COEFFICIENTS = 64, 1 << 12
 """Most of a polynomial: its degree, and the bits of the sum of its coefficients."""
