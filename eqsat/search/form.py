@@ -257,7 +257,8 @@ def _saturated(sought: Sought, deadline: Deadline) -> Snapshot:
 
 def _affordable(sought: Sought, seconds: float) -> int:
     """Most e-nodes that are expected to be covered in so many seconds."""
-    return int(min(max(0.0, seconds) / limits.SEARCH.cover_seconds(1, sought.asked.device.fuses), sys.maxsize))
+    nodes = limits.SEARCH.coverable(seconds, len(sought.source.nodes), sought.asked.device.fuses)
+    return int(min(nodes, sys.maxsize))
 
 
 def _at_first(deadline: Deadline, sought: Sought, snapshot: Snapshot) -> Cuts | None:
@@ -271,10 +272,10 @@ def _at_first(deadline: Deadline, sought: Sought, snapshot: Snapshot) -> Cuts | 
     return None if expected <= ENUMERATION_SHARE * deadline.left() else QUICK
 
 
-def _in_time_again(deadline: Deadline, first: CoverResult) -> tuple[Cuts | None, float, float]:
-    """The limits for another cover of an e-graph in the time left, the share of it that its kernels may take, and the
-    seconds that these take within quick limits, by the time that the first one took."""
-    left, seconds = deadline.left(), first.stats["seconds"]
+def _in_time_again(left: float, first: CoverResult) -> tuple[Cuts | None, float, float]:
+    """The limits for another cover of an e-graph in the seconds left, the share of them that its kernels may take, and
+    the seconds that these take within quick limits, by the time that the first one took."""
+    seconds = first.stats["seconds"]
     kernels = limits.SEARCH.slower * seconds["candidates"]
     others = limits.SEARCH.again * (sum(seconds.values()) - seconds["candidates"])
     share = max(ENUMERATION_SHARE, 1 - others / left)
@@ -360,11 +361,12 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
     """
     first = best.cover
     found = first.stats["candidates"]
-    if not found["crowded"] or not deadline.left() or not sought.asked.device.fuses:
+    left = deadline.left()
+    if not found["crowded"] or not left or not sought.asked.device.fuses:
         return best
     again = first
     if not found["stopped"]:
-        cuts, share, quick = _in_time_again(deadline, first)
+        cuts, share, quick = _in_time_again(left, first)
         known = [written.cover, first]
         again = _covered(deadline, sought, best.snapshot, (), known, first, cuts, share, quick_seconds=quick)
     room = first.brief and first.lower_bound < again.cost

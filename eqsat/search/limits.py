@@ -91,8 +91,11 @@ class Search:
             first while all are covered as written; once more, if it gets `more` times as many in the end and the first
             time did not suffice.
         fused, unfused: seconds for the first cover of an e-graph, for each e-node, on a device whose kernels fuse
-            operators and on others (0.5 to 1.8 ms, and 0.1 to 0.7, for U-Net, T5, Mamba, NASNet, MobileNetV2; quiet
+            operators and on others (0.3 to 2.0 ms, and 0.1 to 0.7, for U-Net, T5, Mamba, NASNet, MobileNetV2; quiet
             cores of an AMD EPYC server). Fixed figures: what is found must not depend on what else the machine does.
+        of_form_node, of_e_node: the same for an e-graph that has grown far beyond its form, on a device whose kernels
+            fuse: for each node of the form and for each e-node. MobileNetV2's largest form has 112 nodes, 2900 e-nodes
+            and a cover in 1.0 s, Mamba's 176, 2000 and 1.4 s, NASNet's 354, 1200 and 2.2 s.
         again: time of the second look besides finding kernels at most, as a multiple of that of the first look.
         slower: time of finding kernels within quick limits for the second look at most, as a multiple of that of the
             first look. With all kernels it takes 1.5 to 2.2 times as long (MobileNetV2): these are kept as long as the
@@ -111,6 +114,8 @@ class Search:
     more: float = 1.5
     fused: float = 1.6e-3
     unfused: float = 5e-4
+    of_form_node: float = 5e-3
+    of_e_node: float = 3e-4
     again: float = 3.0
     slower: float = 1.5
     uncut: float = 0.5
@@ -124,6 +129,12 @@ class Search:
     def cover_seconds(self, nodes: int, fuses: bool) -> float:
         """Expected seconds for the first cover of an e-graph of so many e-nodes."""
         return nodes * (self.fused if fuses else self.unfused)
+
+    def coverable(self, seconds: float, size: int, fuses: bool) -> float:
+        """Most e-nodes of an e-graph that is covered in so many seconds, grown from a form of `size` nodes."""
+        seconds = max(0.0, seconds)
+        grown = (seconds - size * self.of_form_node) / self.of_e_node if fuses else 0.0
+        return max(seconds / self.cover_seconds(1, fuses), grown)
 
     def of_form(self, left: float, size: int, waiting: Sequence[int]) -> float:
         """Seconds for one form, of the time left for those in `waiting`, itself included. `size` counts nodes.

@@ -15,6 +15,7 @@ from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import Limits
+from eqsat.extract.plan.stitch import Solved
 from eqsat.extract.solver.solve import SETTLING, Effort
 from eqsat.program.core import lower
 from eqsat.search import form, limits
@@ -79,10 +80,35 @@ def test_the_second_look_keeps_all_kernels_as_long_as_the_time_suffices_for_quic
     """After a first look of one second, 0.2 of them for the solver."""
     first = cover(Snapshot.from_core(lower(attention()).roots), "mi300x")
     first.stats["seconds"] = {"candidates": 0.8, "incumbents": 0.0, "solve": 0.2}
-    cuts, share, quick = form._in_time_again(Deadline(left, lambda: False), first)
+    cuts, share, quick = form._in_time_again(left, first)
     assert (cuts is None) == whole
     assert quick == pytest.approx(1.2)
     assert share == pytest.approx(max(0.4, 1 - 0.6 / left) if whole else 0.4, rel=1e-3)
+
+
+class Ending(Deadline):
+    """A deadline that passes as soon as it was asked once."""
+
+    def left(self) -> float:
+        left, self.ends = super().left(), 0.0
+        return left
+
+
+def test_time_that_ends_between_two_looks_ends_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = Snapshot.from_core(lower(attention()).roots)
+    asked = judged(attention(), "mi300x", "reassociate", None, None, 0.0, 1, "latency", None, None, False, 1)
+    sought = form.Sought(asked, snapshot, (), TimeBudget(60.0))
+    solved = Solved(snapshot, cover(snapshot, "mi300x", limits=FEW))
+    assert solved.cover.stats["candidates"]["crowded"]
+    again = form._looked_at_again(Ending(60.0, lambda: False), sought, solved, solved)
+    assert again.cover.cost <= solved.cover.cost
+
+
+@pytest.mark.parametrize(("seconds", "size", "nodes"), [(0.16, 100, 100), (5.8, 112, 17_000), (0.0, 10, 0)])
+def test_an_e_graph_may_grow_as_far_as_it_can_be_covered(seconds: float, size: int, nodes: int) -> None:
+    """The second is MobileNetV2's largest form with half of 12 s: it saturates with 2900 e-nodes."""
+    assert limits.SEARCH.coverable(seconds, size, fuses=True) == pytest.approx(nodes, rel=0.05)
+    assert limits.SEARCH.coverable(seconds, size, fuses=False) == pytest.approx(seconds / limits.SEARCH.unfused)
 
 
 @pytest.mark.parametrize("late", [False, True])
