@@ -62,6 +62,7 @@ class Crew:
     still do when it ends is given up.
 
     Attributes:
+        processes: how many there are, this one included.
         alone: whether this process searches them all.
     """
 
@@ -73,6 +74,10 @@ class Crew:
         self._asked = packed(replace(asked, inputs=None)) if self._others else b""
         self._lock = threading.Lock()
         self._ended = False
+
+    @property
+    def processes(self) -> int:
+        return 1 + self._others
 
     @property
     def alone(self) -> bool:
@@ -96,12 +101,13 @@ class Crew:
         if not self.alone:
             _SEARCHERS.end_idle()  # each holds some hundred megabytes with its egglog
 
-    def each(self, work: Work[T], given: Sequence[tuple[Any, ...]], told: str) -> list[T | EqsatError | None]:
-        """The result for each form; None where its process was lost or too late, an error where its search failed.
+    def each(self, work: Work[T], given: Sequence[tuple[Any, ...]], places: range) -> list[T | EqsatError | None]:
+        """The result for each of some forms; None where its process was lost or too late, an error where its search
+        failed.
 
         Args:
             given: the arguments of `work` before the seconds, the form first.
-            told: the stage, for progress.
+            places: their places among all forms.
 
         Raises:
             Whatever `work` raises in this process, and InputError of another.
@@ -117,7 +123,7 @@ class Crew:
                     return None
                 me = threading.get_ident()
                 ends.pop(me, None)
-                place, seconds = self._next(ends.values(), [self._sizes[i] for i in waiting])
+                place, seconds = self._next(ends.values(), [self._sizes[places[i]] for i in waiting])
                 ends[me] = time.monotonic() + seconds
                 return waiting.pop(place), seconds
 
@@ -141,7 +147,7 @@ class Crew:
                 def search(i: int, seconds: float, begun: Begun[T] | None) -> T | Begun[T] | EqsatError | None:
                     assert other is not None
                     try:
-                        answer, took = self._asked_of(other, None if begun else work, given[i], seconds, i)
+                        answer, took = self._asked_of(other, None if begun else work, given[i], seconds, places[i])
                     except EqsatError as error:
                         return error
                     spent.append(took)
@@ -151,8 +157,8 @@ class Crew:
                     share(search, lambda: self._loaded(other, waiting))
 
         def tell() -> None:
-            done = len(given) - len(waiting)
-            self._run.tell(f"{told} {done} of {len(given)}", 0.8 * done / len(given))
+            done = places.stop - len(waiting)
+            self._run.tell(f"part {done} of {len(self._sizes)}", 0.8 * done / len(self._sizes))
 
         threads = [threading.Thread(target=elsewhere, daemon=True) for _ in range(self._others)]
         for thread in threads:

@@ -44,7 +44,6 @@ class After:
         near: share of the limit reserved for covers that are nearer to the program as written.
         further: share of the limit reserved for further plans, if any are asked for.
         written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
-        of_changes: the stages that a program left as written does not need.
     """
 
     per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 3e-4, "lift": 1e-3, "report": 1e-4})
@@ -58,23 +57,26 @@ class After:
     further: float = 0.25
     written_bytes: float = 2.5e8
     written_seconds: float = 0.2
-    of_changes: tuple[str, ...] = ("near", "lift")
 
     def writing(self, constants: int) -> float:
         """Expected seconds for writing a model with so many bytes of constants."""
         return self.written_seconds + constants / self.written_bytes
 
-    def expected(self, limit: float, nodes: int, folding: float) -> dict[str, float]:
+    def expected(self, limit: float, nodes: int, changed: int, folding: float) -> dict[str, float]:
         """Expected seconds of the stages after the search of a program of so many nodes, repeated parts counted once,
-        whose constants took `folding` seconds to fold."""
+        whose constants took `folding` seconds to fold. Of these nodes, `changed` are in parts that it may change: what
+        stays as written is lifted and checked in next to no time."""
+        share = changed / max(1, nodes)
         whole = sum(self.per_node.values())
         likely = nodes * whole
         kept = max(min(likely, self.most * limit), min(self.ample * likely, self.spare * limit))
+        stages = {stage: kept * times / whole for stage, times in self.per_node.items()}
         return {
-            **{stage: kept * times / whole for stage, times in self.per_node.items()},
-            "near": self.near * limit,
+            **stages,
+            "lift": share * stages["lift"],
+            "near": share * self.near * limit,
             "fold": folding,
-            "check": min(self.check_most * limit, max(self.check_share * limit, nodes * self.check_per_node)),
+            "check": min(self.check_most * limit, max(self.check_share * limit, changed * self.check_per_node)),
         }
 
 
@@ -102,6 +104,8 @@ class Search:
             time suffices for the others within quick limits.
         uncut: a program that was cut since its parts repeat is searched whole as well, if that is expected to take at
             most this share of the time limit. It must gain the share `gain` of the price: equal parts are plainer.
+        looks: times as long as the first cover of a form's nodes, as written, are its saturation and the first cover of
+            its e-graph expected to take. PNASNet's forms of 300 nodes took 3 s, MobileNetV2's of 112 took 1.4.
         per_square: expected seconds for a form, for each square of its nodes. Forms of Swin with 23, 39 and 69 nodes
             took 0.15, 0.3 and 1.0 s, those of MobileNetV2 with 58, 85 and 112 took 0.5, 1.3 and 4: 1.5e-4 to 3.2e-4.
     """
@@ -120,11 +124,16 @@ class Search:
     slower: float = 1.5
     uncut: float = 0.5
     gain: float = 1e-3
+    looks: float = 6.0
     per_square: float = 3e-4
 
     def expected(self, size: int) -> float:
         """Expected seconds for a form of so many nodes."""
         return self.per_square * size**2
+
+    def first_look(self, size: int, fuses: bool) -> float:
+        """Expected seconds for saturating a form of so many nodes, and for the first cover of its e-graph."""
+        return self.looks * self.cover_seconds(size, fuses)
 
     def cover_seconds(self, nodes: int, fuses: bool) -> float:
         """Expected seconds for the first cover of an e-graph of so many e-nodes."""

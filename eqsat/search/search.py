@@ -126,7 +126,7 @@ def best_search(problem: Problem, run: Runner) -> tuple[Problem, dict[Form, Foun
     gains = _cost(whole, again) < (1 - limits.SEARCH.gain) * _cost(problem, found)
     if gains and all(x.failed is None for x in again.values()):
         return whole, again
-    _reserve(reserved, run)
+    run.budget.expected.update(reserved)
     return problem, found
 
 
@@ -138,25 +138,50 @@ def _cost(problem: Problem, found: Mapping[Form, Found]) -> int:
 def search(problem: Problem, run: Runner) -> dict[Form, Found]:
     """The best covers of all forms that are found in the time left."""
     sizes = problem.sizes()
-    budget = run.budget
-    after = limits.AFTER.expected(budget.limit, sum(sizes.values()), budget.spent.get("fold", 0.0))
-    of_changes = {stage: after.pop(stage) for stage in limits.AFTER.of_changes}
-    for stage in of_changes:
-        run.budget.expected.pop(stage, None)  # of an earlier search
-    _reserve(after, run)
     forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
-    with Crew(problem.asked, [sizes[form] for form in forms], run) as crew:
-        sought = [problem.sought(form) for form in forms]
-        if crew.alone:
-            found = _alone(sought, [sizes[form] for form in forms], of_changes, run)
-        else:
-            found = _together(sought, crew, of_changes, run)
+    work = _Work([problem.sought(form) for form in forms], [sizes[form] for form in forms], run)
+    work.reserve(0)
+    with Crew(problem.asked, work.sizes, run) as crew:
+        found = _alone(work) if crew.alone else _together(work, crew)
     return dict(zip(forms, found, strict=True))
 
 
-def _reserve(expected: Mapping[str, float], run: Runner) -> None:
-    for stage, seconds in expected.items():
-        run.budget.expect(stage, seconds)
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The forms to search, smallest first, and the time for it.
+
+    Attributes:
+        sought: the forms.
+        sizes: the nodes of each.
+        run: the clock.
+    """
+
+    sought: Sequence[Sought]
+    sizes: Sequence[int]
+    run: Runner
+
+    def reserve(self, begun: int) -> None:
+        """Reserve time for the stages after the search if it changes so many forms. The others stay as written, and
+        take next to none."""
+        budget, nodes, changed = self.run.budget, sum(self.sizes), sum(self.sizes[:begun])
+        after = limits.AFTER.expected(budget.limit, nodes, changed, budget.spent.get("fold", 0.0))
+        for stage, seconds in after.items():
+            budget.expect(stage, seconds)
+
+    def next(self, begun: int, processes: int) -> range:
+        """The forms to search next in so many processes, if so many are done: those for which the time left is expected
+        to suffice, and one at least as long as any is left. A few finished searches give more than many that hardly
+        began, and what is not begun needs no time afterwards."""
+        end, needed = begun, 0.0
+        for size in self.sizes[begun:]:
+            self.reserve(end + 1)
+            left = self.run.left("solve")
+            needed += limits.SEARCH.first_look(size, self.sought[end].asked.device.fuses) / processes
+            if not left or (end > begun and needed > left):
+                break
+            end += 1
+        self.reserve(end)
+        return range(begun, end)
 
 
 def _start_worker(asked: Asked, run: Runner) -> None:
@@ -170,47 +195,51 @@ def _start_worker(asked: Asked, run: Runner) -> None:
                 run.interrupt()
 
 
-def _alone(sought: Sequence[Sought], sizes: Sequence[int], of_changes: Mapping[str, float], run: Runner) -> list[Found]:
+def _alone(work: _Work) -> list[Found]:
     """Each form in turn. The first is saturated while all are covered as written, then each while the one before it is
-    covered. Seconds `of_changes` are reserved once all are covered."""
+    covered."""
+    sought, run = work.sought, work.run
 
-    def share(i: int, spoken_for: float = 0.0) -> float:
-        return limits.SEARCH.of_form(max(0.0, run.left("solve") - spoken_for), sizes[i], sizes[i:])
+    def share(i: int, end: int, spoken_for: float = 0.0) -> float:
+        return limits.SEARCH.of_form(max(0.0, run.left("solve") - spoken_for), work.sizes[i], work.sizes[i:end])
 
-    prefetch = prefetched(sought[0], share(0), run) if sought else None
-    written = [cover_written(one, share(i), run) for i, one in enumerate(sought)]
-    _reserve(of_changes, run)
+    every = len(sought)
+    prefetch = prefetched(sought[0], share(0, every), run) if sought else None
+    written = [cover_written(one, share(i, every), run) for i, one in enumerate(sought)]
     if sought and prefetch is None:
         _start_worker(sought[0].asked, run)
     found: list[Found] = []
-    for i, one in enumerate(sought):
-        run.tell(f"part {i + 1} of {len(sought)}", 0.8 * i / len(sought))
-        seconds = share(i)
-        deadline = run.deadline(seconds)
-        try:
-            explored = explore_form(one, deadline, run, prefetch) if seconds > 0 else None
-            prefetch = None
-            for later in range(i + 1, len(sought))[:1]:
-                prefetch = prefetched(sought[later], share(later, deadline.left()), run)
-            found.append(search_form(one, written[i], explored, deadline, run, prefetch))
-        except InputError:
-            raise
-        except EqsatError as error:
-            found.append(left_written(written[i], "failed", error))
-    return found
+    while batch := work.next(len(found), 1):
+        for i in batch:
+            run.tell(f"part {i + 1} of {every}", 0.8 * i / every)
+            seconds = share(i, batch.stop)
+            deadline = run.deadline(seconds)
+            try:
+                explored = explore_form(sought[i], deadline, run, prefetch) if seconds > 0 else None
+                prefetch = None
+                for later in batch[i + 1 - batch.start :][:1]:
+                    prefetch = prefetched(sought[later], share(later, batch.stop, deadline.left()), run)
+                found.append(search_form(sought[i], written[i], explored, deadline, run, prefetch))
+            except InputError:
+                raise
+            except EqsatError as error:
+                found.append(left_written(written[i], "failed", error))
+    return found + [left_written(own, run.why_stopped) for own in written[len(found) :]]
 
 
-def _together(sought: Sequence[Sought], crew: Crew, of_changes: Mapping[str, float], run: Runner) -> list[Found]:
-    """Several forms at a time. Seconds `of_changes` are reserved once all are covered as written."""
-    covers = crew.each(cover_written, [(one,) for one in sought], "part")
+def _together(work: _Work, crew: Crew) -> list[Found]:
+    """Several forms at a time."""
+    sought, run = work.sought, work.run
+    covers = crew.each(cover_written, [(one,) for one in sought], range(len(sought)))
     written = [x if isinstance(x, Solved) else cover_at_once(one) for x, one in zip(covers, sought, strict=True)]
-    _reserve(of_changes, run)
     _start_worker(sought[0].asked, run)
     found: list[Found] = []
-    for x, own in zip(crew.each(search_whole, list(zip(sought, written, strict=True)), "part"), written, strict=True):
-        if isinstance(x, EqsatError):
-            found.append(left_written(own, "failed", x))
-        else:
-            found.append(x or left_written(own, run.why_stopped))
-        found[-1].cheapest.cover.forget()
-    return found
+    while batch := work.next(len(found), crew.processes):
+        given = [(sought[i], written[i]) for i in batch]
+        for x, (_, own) in zip(crew.each(search_whole, given, batch), given, strict=True):
+            if isinstance(x, EqsatError):
+                found.append(left_written(own, "failed", x))
+            else:
+                found.append(x or left_written(own, run.why_stopped))
+            found[-1].cheapest.cover.forget()
+    return found + [left_written(own, run.why_stopped) for own in written[len(found) :]]

@@ -129,21 +129,29 @@ def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: py
 
 
 def test_no_e_graph_grows_beyond_what_can_be_covered_in_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "SEARCH", limits.Search(fused=1e6))
+    monkeypatch.setattr(limits, "SEARCH", limits.Search(fused=1e6, of_e_node=1e6))
     found = eqsat.optimize(eqsat.trace(chain, spec((8, 64))))
     assert found.report["egraph"]["stop"] == "time"
     assert found.report["check"]["passed"]
 
 
 def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
-    expected = limits.AFTER.expected(8.0, 10**6, 0.0)
+    expected = limits.AFTER.expected(8.0, 10**6, 10**6, 0.0)
     np.testing.assert_allclose(
         sum(expected.values()), (limits.AFTER.most + limits.AFTER.check_most + limits.AFTER.near) * 8.0
     )
 
 
+def test_what_stays_as_written_takes_next_to_no_time_after_the_search():
+    none, half, whole = (limits.AFTER.expected(20.0, 1000, changed, 0.0) for changed in (0, 500, 1000))
+    assert none["lift"] == none["near"] == 0.0
+    assert none["check"] < half["check"] < whole["check"]
+    assert half["lift"] == whole["lift"] / 2
+    assert none["plan"] == whole["plan"] > 0
+
+
 def test_a_long_search_leaves_more_time_for_what_follows_it():
-    short, long = (limits.AFTER.expected(limit, 1000, 0.0)["lift"] for limit in (10.0, 1000.0))
+    short, long = (limits.AFTER.expected(limit, 1000, 1000, 0.0)["lift"] for limit in (10.0, 1000.0))
     assert long > 2 * short
 
 

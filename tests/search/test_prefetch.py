@@ -93,20 +93,43 @@ def test_an_interrupt_ends_a_saturation_in_another_thread() -> None:
 
 def test_no_time_for_changes_is_reserved_before_there_is_a_cover_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stays as written is lifted in no time. So its cover may take what lifting would."""
-    reserved: dict[str, set[str]] = {"cover_written": set(), "search_form": set()}
+    reserved: dict[str, dict[str, float]] = {}
 
     def noted(name: str) -> Callable[..., Any]:
         found = getattr(search, name)
 
         def told(*args: Any) -> Any:
             (run,) = (x for x in args if isinstance(x, Runner))
-            reserved[name] |= set(run.budget.expected)
+            reserved[name] = dict(run.budget.expected)
             return found(*args)
 
         return told
 
-    for name in reserved:
+    for name in ("cover_written", "search_form"):
         monkeypatch.setattr(search, name, noted(name))
     eqsat.optimize(layers(), time_limit=30)
-    assert reserved["search_form"] - reserved["cover_written"] == set(limits.AFTER.of_changes)
-    assert "plan" in reserved["cover_written"]
+    before, after = reserved["cover_written"], reserved["search_form"]
+    assert {stage for stage in after if before[stage] == 0.0 < after[stage]} == {"near", "lift"}
+    assert before["plan"] == after["plan"] > 0
+
+
+@pytest.mark.parametrize(("limit", "processes", "taken"), [(100.0, 1, 8), (10.0, 1, 6), (5.0, 2, 6), (1.5, 1, 1)])
+def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: int, taken: int) -> None:
+    """Eight forms that take a second each; what has been begun takes some time after the search."""
+    _, sought, _ = begun()
+    run = Runner(TimeBudget(limit, clock=lambda: 0.0))
+    size = int(1 / limits.SEARCH.first_look(1, fuses=True))
+    work = search._Work([sought] * 8, [size] * 8, run)
+    assert work.next(0, processes) == range(taken)
+    lift = run.budget.expected["lift"]
+    assert lift == pytest.approx(limits.AFTER.expected(limit, 8 * size, taken * size, 0.0)["lift"])
+    if taken < 8:
+        assert work.next(taken, processes), "more, as the others have taken no time"
+    assert work.next(8, processes) == range(8, 8)
+
+
+def test_forms_without_time_stay_as_written() -> None:
+    _, sought, _ = begun()
+    run = Runner(TimeBudget(60.0))
+    run.budget.finish()
+    assert not search._Work([sought], [10], run).next(0, 1)
