@@ -20,12 +20,13 @@ BATCH, TERMS = 0, 2
 """The dims along which a product a[B, M, K] @ b[B, K, N] is taken apart, by their places in (B, M, K, N)."""
 
 
-def product_apart(product: Node, view: Callable[[Node, Layout], Node]) -> Node | None:
+def product_apart(product: Node, view: Callable[[Node, Layout], Node], exact: bool) -> Node | None:
     """A product as a concatenation of products of parts of the batch, or as a sum of products of some terms each, where
-    that alone spares a gather; None for any other. `view` makes a view of a node."""
+    that alone spares a gather; None for any other. `view` makes a view of a node. `exact` sums stay whole, as they are
+    rounded otherwise in parts."""
     for side in (0, 1):
         if gathers(product, side):
-            for along in (BATCH, TERMS):
+            for along in (BATCH,) if exact else (BATCH, TERMS):
                 parts = list(_parts(product, side, along, view))
                 if len(parts) > 1 and not any(gathers(part, side) for part in parts):
                     return make("Cat", (), parts) if along == BATCH else reduce(_sum, parts)

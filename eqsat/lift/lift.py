@@ -29,16 +29,16 @@ from eqsat.program.node import Node
 from eqsat.program.term import Shape, Term
 
 
-def lift(after: CoreProgram, source: CoreProgram) -> Program:
+def lift(after: CoreProgram, source: CoreProgram, exact: bool = False) -> Program:
     """The program over shaped terms that computes ``after``, which was rewritten from ``source``.
 
     Its inputs are those of the source; its outputs have the names and shapes of ``after``. Nodes that the source has a
-    term for become that term.
+    term for become that term. With `exact`, sums are in the order of ``after``.
 
     Raises:
         InputError: a result of an opaque operator that the source does not have.
     """
-    short = tidied(after.roots, after.constants, source.source_term)
+    short = tidied(after.roots, after.constants, source.source_term, exact)
     writing, outputs = _lifted(short.roots, after.root_shapes, short.constants, source)
     named = zip(after.root_names, outputs, strict=True)
     return Program(tuple(writing.units.input(node) for node in after.inputs), dict(named))

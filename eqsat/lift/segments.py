@@ -48,9 +48,10 @@ class LiftedProgram:
     meanings: Mapping[Term, Term] = field(default_factory=dict)
 
 
-def lift_parts(parts: Sequence[Part], core: CoreProgram) -> LiftedProgram:
-    """The program over shaped terms that computes `parts`, which were rewritten from `core`."""
-    lifter = _Lifter(parts, core)
+def lift_parts(parts: Sequence[Part], core: CoreProgram, exact: bool) -> LiftedProgram:
+    """The program over shaped terms that computes `parts`, which were rewritten from `core`; with `exact`, its sums are
+    in the same order."""
+    lifter = _Lifter(parts, core, exact)
     return LiftedProgram(lifter.program(), lifter.cuts, lifter.meanings)
 
 
@@ -71,8 +72,8 @@ class _Lifted:
 
 
 class _Lifter:
-    def __init__(self, parts: Sequence[Part], core: CoreProgram) -> None:
-        self.parts, self.core = parts, core
+    def __init__(self, parts: Sequence[Part], core: CoreProgram, exact: bool) -> None:
+        self.parts, self.core, self.exact = parts, core, exact
         self.term: dict[Node, Term] = {}
         self.meaning: dict[Node, Term] = {}
         self.cuts: list[tuple[Term, Term]] = []
@@ -89,7 +90,7 @@ class _Lifter:
             instance = _Instance(part, self.core, anonymous=self._repeats[part.segment.form] > 1)
             lifted = self._forms.get(instance.key)
             if lifted is None:
-                lifted = self._forms[instance.key] = instance.lift()
+                lifted = self._forms[instance.key] = instance.lift(self.exact)
             nodes = [node for node, _ in instance.kept]
             kept = [(node, term) for node, term in zip(nodes, lifted.kept, strict=True) if term is not None]
             terms, meanings = self._placed([*lifted.outputs, *(term for _, term in kept)], lifted, instance)
@@ -195,7 +196,7 @@ class _Instance:
         term = self.core.source_term.get(node)
         return term.shape if term is not None else (node.size,)
 
-    def lift(self) -> _Lifted:
+    def lift(self, exact: bool) -> _Lifted:
         """Lift the result to terms over placeholders."""
         inputs = tuple(self._placeholder[leaf] for leaf in self.leaves if leaf.op != "Const")
         names = tuple(str(i) for i in range(len(self._after)))
@@ -208,7 +209,7 @@ class _Instance:
             constants=self._stand_ins,
             source_term=self._source_terms(),
         )
-        short = tidied([*self._after, *self._inside], self._stand_ins, source.source_term)
+        short = tidied([*self._after, *self._inside], self._stand_ins, source.source_term, exact)
         n = len(self._after)
         inside = [whole(node, shape) for node, shape in zip(short.roots[n:], self._inside_shapes, strict=True)]
         short = short._replace(roots=short.roots[:n])

@@ -37,15 +37,17 @@ class Tidied(NamedTuple):
     origins: dict[Node, Node]
 
 
-def tidied(roots: Sequence[Node], constants: Mapping[str, Array], keep: Container[Node]) -> Tidied:
-    """Roots and constants of equal value, with fewer concatenations and fewer elements. Nodes in ``keep`` are not
-    changed."""
+def tidied(roots: Sequence[Node], constants: Mapping[str, Array], keep: Container[Node], exact: bool) -> Tidied:
+    """Roots and constants of equal value, of the same bits if `exact`, with fewer concatenations and fewer elements.
+    Nodes in ``keep`` are not changed."""
     new: dict[Node, Node] = {}
     known = dict(constants)
     origins: dict[Node, Node] = {}
-    for node in topological(roots):
+    order = topological(roots)
+    indices = {node.args[1] for node in order if node.op == "Gather"}  # a gather by views of them is no plainer
+    for node in order:
         args = [new[arg] for arg in node.args]
-        if node in keep:
+        if node in keep or node in indices:
             new[node] = node
         elif node.op == "Const":
             new[node] = _without_repeats(node, known, origins)
@@ -55,17 +57,17 @@ def tidied(roots: Sequence[Node], constants: Mapping[str, Array], keep: Containe
             new[node] = _as_view(args) or make("Cat", (), args)
         else:
             made = node if args == list(node.args) else make(node.op, node.attrs, args)
-            new[node] = _product(made, keep) if node.op == "MM" else made
+            new[node] = _product(made, keep, exact) if node.op == "MM" else made
     return Tidied(tuple(new[root] for root in roots), known, origins)
 
 
-def _product(node: Node, keep: Container[Node]) -> Node:
+def _product(node: Node, keep: Container[Node], exact: bool) -> Node:
     """The product; where that spares a gather, in parts or over more windows than are read."""
 
     def view(arg: Node, layout: Layout) -> Node:
         return _view(arg, layout, keep)
 
-    return product_apart(node, view) or product_widened(node, view) or node
+    return product_apart(node, view, exact) or product_widened(node, view) or node
 
 
 def _without_repeats(node: Node, constants: dict[str, Array], origins: dict[Node, Node]) -> Node:

@@ -101,7 +101,7 @@ def lifted(problem: Problem, stitched: Stitched) -> tuple[Program, list[Pair], d
 
     budget, core = problem.budget, problem.core
     with budget.stage("lift"):
-        found = lift_parts(stitched.parts, core)
+        found = lift_parts(stitched.parts, core, problem.asked.exact)
     with budget.stage("fold"):
         inside = [*(term for _, term in found.cuts), *found.meanings]
         folded, became = fold_constants(found.program, inside, problem.folded.program)

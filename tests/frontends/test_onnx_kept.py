@@ -200,3 +200,54 @@ def test_a_name_that_onnxruntime_makes_too_is_not_kept() -> None:
     session = runtime.InferenceSession(written.SerializeToString())
     (found,) = session.run(None, {"x": np.ones((2, 3, 4), np.float32)})
     np.testing.assert_array_equal(found, np.full((6, 4), 5, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("mode", "places", "scale"),
+    [
+        ("linear", "half_pixel", 4.0),
+        ("linear", "half_pixel", 2.5),
+        ("linear", "asymmetric", 2.0),
+        ("cubic", "half_pixel", 4.0),
+        ("nearest", "asymmetric", 2.0),
+        ("nearest", "asymmetric", 3.0),
+    ],
+)
+def test_a_resize_behind_a_product_that_was_turned_is_one_node(mode: str, places: str, scale: float) -> None:
+    """The head of a net that segments. Its product is computed with columns for rows; written out, the Resize would be
+    gathers and products, some ten times as slow."""
+    rng = np.random.default_rng(0)
+    source = model(
+        [
+            node("Conv", ["x", "w", "b"], ["c"]),
+            node("Resize", ["c", "", "s"], ["y"], mode=mode, coordinate_transformation_mode=places),
+        ],
+        inputs=[value("x", (1, 4, 8, 8))],
+        initializers=[
+            tensor("w", rng.normal(size=(2, 4, 1, 1)).astype(np.float32)),
+            tensor("b", rng.normal(size=2).astype(np.float32)),
+            tensor("s", np.array([1, 1, scale, scale], np.float32)),
+        ],
+    )
+    best = eqsat.optimize(from_onnx(source), time_limit=20)
+    assert best.report["result"]["predicted_us"] < best.report["source"]["predicted_us"], "otherwise nothing is changed"
+    assert [each.op_type for each in to_onnx(best.program).graph.node] == ["Conv", "Resize"]
+
+
+def test_views_are_a_node_however_they_are_spelled() -> None:
+    """A row repeated, and rows repeated: with two broadcasts as it was read, or with one."""
+    source = model(
+        [node("Neg", ["x"], ["n"]), node("Resize", ["n", "", "s"], ["y"], name="resize", mode="nearest")],
+        inputs=[value("x", (1, 1, 2, 3))],
+        initializers=[tensor("s", np.array([1, 1, 2, 2], np.float32))],
+    )
+    source.graph.node[1].attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+    program = from_onnx(source)
+    (y,) = program.outputs.values()
+    (x,) = program.inputs
+    once = ops.broadcast(ops.reshape(ops.sqrt(x), (2, 1, 3, 1)), (2, 2, 3, 2))
+    other = Program(program.inputs, {"y": ops.reshape(once, y.shape)}, program.names, program.written)
+    assert [each.op_type for each in to_onnx(other).graph.node] == ["Sqrt", "Resize"]
+    less = ops.broadcast(ops.reshape(ops.sqrt(x), (2, 1, 1, 3)), (2, 2, 2, 3))
+    other = Program(program.inputs, {"y": ops.reshape(less, y.shape)}, program.names, program.written)
+    assert "Resize" not in [each.op_type for each in to_onnx(other).graph.node]

@@ -152,6 +152,8 @@ def test_a_product_of_all_terms_of_two_convolutions_is_their_sum(side: int) -> N
     assert found["conv"] + found["matmul"] == 2
     assert found["conv"] >= found["add"] == 1
     assert not found.keys() & {"gather", "where"}
+    whole = names(lines([one, two, filters], product, 1, 6, 5, 8, exact=True))
+    assert whole["conv"] + whole["matmul"] == 1, "exact sums stay whole: in two parts they are rounded otherwise"
 
 
 def test_two_arrays_that_lie_between_each_other_are_sliced() -> None:

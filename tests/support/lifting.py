@@ -20,11 +20,11 @@ def node(term: Term) -> Node:
     return make("In", (term.attr("name"), term.size, term.dtype))
 
 
-def lines(inputs: Sequence[Term], root: Node, *shape: int) -> list[str]:
+def lines(inputs: Sequence[Term], root: Node, *shape: int, exact: bool = False) -> list[str]:
     """The lifted program's operators, as printed, with %0, %1, ... for the inputs."""
     known = {node(term): term for term in inputs}
     program = CoreProgram((root,), ("y",), (shape,), tuple(known), {}, source_term=dict(known))
-    lifted = lift(program, program)
+    lifted = lift(program, program, exact)
     values = {t.attr("name"): np.random.default_rng(0).standard_normal(t.shape).astype(np.float32) for t in inputs}
     flat = {name: value.reshape(-1) for name, value in values.items()}
     (expected,) = evaluate([root], flat, {}, precision="float64")

@@ -1,19 +1,22 @@
 """Writes a term as a node of the model that the program was read from, where such a node computes it.
 
 A node's results are terms over its operands. A term is an instance of them if it is equal up to what stands at the
-operands; it is then written as that node, which reads these instead. Each node keeps its name once.
+operands; it is then written as that node, which reads these instead. Runs of views are equal if they read the same
+elements, however they are spelled: lifting writes a nearest Resize with fewer views. Each node keeps its name once.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.form import Form
+from eqsat.layout.arithmetic import Layout, compose, identity
 from eqsat.program.ir import Program, Written
+from eqsat.program.node import make
 from eqsat.program.ops import row
-from eqsat.program.term import Term, rebuilt
+from eqsat.program.term import Shape, Term, rebuilt
 
 _SPREAD = frozenset({"broadcast", "full", "iota"})
 """Operators that ONNX needs no node for: it broadcasts their operand by itself."""
@@ -42,7 +45,7 @@ class Kept:
             if each.spec.means_the_same(opset) and not _passes_on(each):
                 for result in each.results:
                     if result is not None and self._maker.setdefault(result, each) is each:
-                        self._alike.setdefault(_kind(result), {})[result] = each
+                        self._alike.setdefault(_kind(result, each), {})[result] = each
         self._used: set[int] = set()
         self._unpacked = {each.results[0]: each for each in program.written if _unpacks(each, opset)}
 
@@ -53,13 +56,13 @@ class Kept:
     def form(self, term: Term) -> Form | None:
         """The node that computes a term; None if no node of the model does."""
         if term in self._unpacked:
-            return self._instance(self._unpacked[term], {})
+            return self._instance(self._unpacked[term], {}, {})
         if not self._varies[term]:
             return None
         for result, node in self._candidates(term):
             binding = _binding(result, term, node)
             if binding is not None:
-                return self._instance(node, binding)
+                return self._instance(node, binding, {result: term})
         return None
 
     def _candidates(self, term: Term) -> Iterator[tuple[Term, Written]]:
@@ -67,20 +70,24 @@ class Kept:
         for came in (term, self._came.get(term)):
             if came in self._maker:
                 yield came, self._maker[came]
-        yield from itertools.islice(self._alike.get(_kind(term), {}).items(), _MOST_TRIED)
+        for kind in _kinds(term):
+            yield from itertools.islice(self._alike.get(kind, {}).items(), _MOST_TRIED)
 
-    def _instance(self, node: Written, binding: Binding) -> Form:
+    def _instance(self, node: Written, binding: Binding, known: Binding) -> Form:
+        """The node over other operands; `known` are its results for which there are terms."""
         for operand, term in binding.items():
             self._came.setdefault(term, operand)
         args = tuple(None if arg is None else binding.get(arg, arg) for arg in node.args)
-        results = tuple(None if result is None else _over(result, binding) for result in node.results)
+        results = tuple(
+            None if result is None else known.get(result) or _over(result, binding) for result in node.results
+        )
         spec: FileNode = node.spec
         if id(node) in self._used:
             spec = spec.unnamed()
         self._used.add(id(node))
         for result in node.results:
             if result is not None and self._maker.get(result) is node:
-                alike = self._alike[_kind(result)]
+                alike = self._alike[_kind(result, node)]
                 alike[result] = alike.pop(result)
         return Form("", args, {"spec": spec}, results)
 
@@ -103,8 +110,36 @@ def _unpacks(node: Written, opset: int) -> bool:
     return constant and not spec.domain and spec.proto().op_type == _UNPACKS and spec.means_the_same(opset)
 
 
-def _kind(term: Term) -> object:
-    return term.op, term.attrs, term.shape, term.dtype, len(term.args)
+def _kind(result: Term, node: Written) -> object:
+    """What a term must have in common with a node's result to be an instance of it: the operator, or all of the views
+    that it ends with inside the node."""
+    *_, kind = _kinds(result, node.args)
+    return kind
+
+
+def _kinds(term: Term, leaves: Container[Term | None] = ()) -> Iterator[object]:
+    """The kinds of a term that is an operator, or a run of one view and more, down to `leaves`."""
+    runs = list(_views(term, leaves))[1:]
+    if not runs:
+        yield term.op, term.attrs, *_type(term), len(term.args)
+    for base, layout in runs:
+        yield layout, *_type(base), *_type(term)
+
+
+def _views(term: Term, leaves: Container[Term | None] = ()) -> Iterator[tuple[Term, Layout]]:
+    """What a term is a view of, and by which layout: itself, its operand and so on, down to `leaves`."""
+    layout: Layout | None = identity(term.size)
+    base = term
+    while layout is not None:
+        yield base, layout
+        if not row(base.op).view or not base.size or (base is not term and base in leaves):
+            return
+        (operand,) = base.args
+        read, lower = make("In", ("", operand.size, operand.dtype)), row(base.op).lower
+        assert lower is not None
+        view = lower(base, [read])
+        layout = layout if view is read else compose(view.attrs[0], layout)
+        base = operand
 
 
 def _binding(result: Term, term: Term, node: Written) -> Binding | None:
@@ -122,15 +157,26 @@ def _binding(result: Term, term: Term, node: Written) -> Binding | None:
             spread = at.op in _SPREAD and at is not wanted
             if spread or found.setdefault(wanted, at) is not at or _type(wanted) != _type(at):
                 return None
-        elif _kind(wanted) != _kind(at):
+        elif (pairs := _alike(wanted, at, node)) is None:
             return None
         else:
-            stack.extend(zip(wanted.args, at.args, strict=True))
+            stack.extend(pairs)
     left = [arg for arg in node.args if arg is not None and arg not in found]
     return found if all(arg.op == "constant" for arg in left) else None
 
 
-def _type(term: Term) -> object:
+def _alike(wanted: Term, at: Term, node: Written) -> list[tuple[Term, Term]] | None:
+    """What must be equal below two terms for them to be equal; None if they compute or view differently."""
+    if row(wanted.op).view and wanted.size:
+        *_, (base, layout) = _views(wanted, node.args)
+        same = [own for own, by in _views(at) if own is not at and by == layout and _type(own) == _type(base)]
+        return [(base, same[-1])] if same and _type(wanted) == _type(at) else None
+    if next(_kinds(wanted)) != next(_kinds(at)):
+        return None
+    return list(zip(wanted.args, at.args, strict=True))
+
+
+def _type(term: Term) -> tuple[Shape, str]:
     return term.shape, term.dtype
 
 
