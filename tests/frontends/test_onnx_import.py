@@ -467,6 +467,36 @@ def test_loops_are_carried_with_what_their_bodies_read() -> None:
     assert_computes_the_same(long, from_onnx(to_onnx(program)))
 
 
+def test_what_a_loop_carries_keeps_the_shape_that_its_body_declares() -> None:
+    """It ends as soon as the sum is large. ONNX's inference tells no shape: another turn might make another one."""
+    body = helper.make_graph(
+        [
+            node("Add", ["carried", "x"], ["out"]),
+            node("ReduceSum", ["out"], ["sum"], keepdims=0),
+            node("Less", ["sum", "most"], ["still"]),
+        ],
+        "body",
+        [value("i", (), INT64), value("go_on", (), BOOL), value("carried", (2, 3))],
+        [value("still", (), BOOL), value("out", (2, 3))],
+    )
+    nodes = [node("Exp", ["x"], ["e"]), node("Loop", ["steps", "", "e"], ["h"], body=body), node("Neg", ["h"], ["y"])]
+    original = model(nodes, {"x": (2, 3)}, ["y"], {"most": np.float32(20), "steps": np.int64(9)})
+    program = from_onnx(original)
+    assert program.opaque() == ["Loop"]
+    assert_computes_the_same(original, program)
+    assert_computes_the_same(original, from_onnx(to_onnx(program)))
+    body.output[1].type.tensor_type.shape.dim[0].dim_value = 4
+    with pytest.raises(InputError, match="shape of its output 'h' cannot be inferred"):
+        from_onnx(
+            model(
+                [*nodes[:1], node("Loop", ["steps", "", "e"], ["h"], body=body), nodes[2]],
+                {"x": (2, 3)},
+                ["y"],
+                {"most": np.float32(20), "steps": np.int64(9)},
+            )
+        )
+
+
 def test_a_scan_is_written_out_in_both_directions() -> None:
     """Running sums of the rows of x, from the end; the outputs are put in front of each other along axis 1."""
     body = helper.make_graph(

@@ -183,11 +183,29 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
     except (shape_inference.InferenceError, RuntimeError) as error:
         raise InputError(f"onnx finds no shape for it: {_line(error)}") from None
     types = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
-    found = {type_.name: type_ for type_ in types if type_ is not None}
+    found = {type_.name: type_ for type_ in types if type_ is not None} | _states(spec.proto())
     static = [each for each in found.values() if each.static is not None]
     if len(static) < len(model.graph.output) and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
         found.update(_told_by_runtime(spec.proto()))
         found.update((each.name, each) for each in static)
+    return found
+
+
+def _states(model: ModelProto) -> dict[str, Declared]:
+    """The types of what a loop carries from turn to turn, where it begins with the shape that its body declares to take
+    and to give: inference forgets these shapes, as another turn might give another one."""
+    (node,) = model.graph.node
+    if title(node) != "Loop":
+        return {}
+    (body,) = subgraphs(node)
+    given = {value.name: declared(value) for value in model.graph.input}
+    found: dict[str, Declared] = {}
+    for name, first, taken, made in zip(node.output, node.input[2:], body.input[2:], body.output[1:], strict=False):
+        types = [given.get(first), declared(taken), declared(made)]
+        known = [(each.code, each.static) for each in types if each is not None and each.static is not None]
+        if len(known) == len(types) and len(set(known)) == 1:
+            code, shape = known[0]
+            found[name] = Declared(name, code, shape)
     return found
 
 
