@@ -80,8 +80,11 @@ class TimeBudget:
 
     def left(self, stage: str) -> float:
         """Seconds that a stage may take without using the time reserved for later stages; at least 0."""
-        after = STAGES[STAGES.index(stage) + 1 :]
-        return max(0.0, self.end - self.clock() - sum(self.expected.get(s, 0.0) for s in after))
+        return max(0.0, self.end - self.clock() - self.reserved(stage))
+
+    def reserved(self, stage: str) -> float:
+        """Seconds that are reserved for the stages after this one."""
+        return sum(self.expected.get(s, 0.0) for s in STAGES[STAGES.index(stage) + 1 :])
 
     def finish(self) -> None:
         """Leave no time for any stage, as after Ctrl-C."""

@@ -200,8 +200,10 @@ def _first_look(
         run.interrupt()
     if _same(explored, written.snapshot) and (written.cover.optimal or not deadline.left()):
         return _found(written, written, explored, explored.stats | _stop(written, run))
+    began = sought.budget.clock()
     first = run.run(COVER, deadline.left(), sought, written, explored)
     if first is None:  # what was found can no longer be priced: it counts as not found
+        sought.budget.add("candidates", sought.budget.clock() - began)
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
     return _FirstLook(sought, written, explored, first)
 
@@ -382,6 +384,6 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
 
 
 COVER_WRITTEN = Stage(_covered, _covered_at_once)
-COVER = Stage(_covered_e_graph, lambda sought, written, snapshot: None, always=True)
+COVER = Stage(_covered_e_graph, lambda sought, written, snapshot: None, always=True, borrows=0.5)
 REGROUP = Stage(_regrouped, lambda sought, written, first, prefetch: first)
 SECOND_LOOK = Stage(_looked_at_again, lambda sought, written, best: best)

@@ -45,12 +45,15 @@ class Stage(Generic[P, T]):
         work: the stage itself, a function of its deadline and its arguments.
         otherwise: the fallback, a function of the same arguments that takes next to no time.
         always: run it even if no time is left, because earlier results would be lost.
+        borrows: share of the time reserved for the stages after the search that passes before it is abandoned: without
+            its result they would have nothing to do.
         grace: seconds for returning the best answer after Ctrl-C.
     """
 
     work: Callable[Concatenate[Deadline, P], T]
     otherwise: Callable[P, T]
     always: bool = False
+    borrows: float = 0.0
     grace: float = limits.LATE.grace
 
 
@@ -104,7 +107,10 @@ class Runner:
         if seconds > 0 or stage.always:
             deadline = self.deadline(seconds)
             late = limits.LATE
-            patience = late.grace if self.interrupted else late.patience(seconds, self.budget.limit)
+            borrowed = stage.borrows * self.budget.reserved("solve")
+            patience = (
+                late.grace if self.interrupted else max(late.patience(seconds, self.budget.limit), seconds + borrowed)
+            )
             found = self._working.run(lambda: (stage.work(deadline, *args, **kwargs),), None, stage.grace, patience)
             if found is not None:
                 return found[0]

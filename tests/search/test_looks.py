@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from eqsat.extract.solver.solve import SETTLING, Effort
 from eqsat.program.core import lower
 from eqsat.search import form, limits
 from eqsat.search.asked import judged
-from eqsat.search.runner import Begun, Deadline, Runner
+from eqsat.search.runner import Begun, Deadline, Runner, Stage
 from eqsat.search.search import partition
 
 RNG = np.random.default_rng(7)
@@ -84,6 +85,21 @@ def test_the_second_look_keeps_all_kernels_as_long_as_the_time_suffices_for_quic
     assert (cuts is None) == whole
     assert quick == pytest.approx(1.2)
     assert share == pytest.approx(max(0.4, 1 - 0.6 / left) if whole else 0.4, rel=1e-3)
+
+
+def test_what_later_stages_depend_on_may_take_some_of_their_time() -> None:
+    run = Runner(TimeBudget(4.0))
+    run.budget.expect("lift", 4.0)
+    stage = Stage(lambda deadline: time.sleep(1.0) or "found", lambda: "nothing", borrows=0.5)
+    assert run.run(stage, 0.1) == "found"
+    assert run.run(replace(stage, borrows=0.0), 0.1) == "nothing"
+
+
+def test_the_time_of_a_first_look_that_was_given_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(form, "COVER", Stage(lambda *given: time.sleep(0.3), lambda *given: None, always=True))
+    result = eqsat.optimize(attention(), time_limit=20)
+    assert result.report["stages"]["candidates"] >= 0.3
+    assert result.report["egraph"]["stop"] == "time"
 
 
 class Ending(Deadline):
