@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
 
-from eqsat.egraph.required import Derivation, needs_of_all
+from eqsat.egraph.required import Derivation, needs_of, needs_of_all
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.chains import Chain
 from eqsat.extract.composites import Operator, composites
 from eqsat.extract.cost import Prices
-from eqsat.extract.cuts import Limits, parts
+from eqsat.extract.cuts import QUICK, Limits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.known import Renumbering
@@ -254,6 +254,57 @@ def settled(
         problem=covers,
         solution=solution,
         brief=False,
+    )
+
+
+def cover_alone(
+    best: CoverResult,
+    device: str | Device,
+    time_limit: float,
+    should_stop: Callable[[], bool] | None = None,
+    exact: bool = False,
+) -> CoverResult:
+    """The cheapest cover found, within `time_limit` seconds, of the one program that `best` computes.
+
+    A class keeps few cuts, and each form of a value brings some. So the other programs of an e-graph crowd out kernels
+    of this one, the more the more rules there are. By itself it keeps enough of them within `QUICK` limits. Any of its
+    values may be outputs of one kernel, too, not only those that all programs compute.
+    """
+    assert best.problem is not None
+    start = time.monotonic()
+    ends = start + time_limit
+    row, snapshot, derivation = find_device(device), best.snapshot, best.derivation
+
+    def late() -> bool:
+        stop = should_stop is not None and should_stop()
+        return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
+
+    chains, guessed = best.chains(start + GUESS_SHARE * time_limit, should_stop)
+    own = set(derivation)
+    only = [i in own for i in range(len(snapshot.nodes))]
+    needs, made = needs_of(snapshot, derivation), best.problem.found.made
+    found = enumerate_candidates(snapshot, row, QUICK, late, only, needs, exact, chains, made)
+    found.add(best.chosen)
+    whole = guessed and not late()
+    enumerated = time.monotonic()
+    sharing = Sharing(snapshot, found, Prices(row, exact).launch)
+    covers = CoverProblem(snapshot, found, best.problem.needed)
+    choice = covers.choice_of(best.chosen)
+    covers, solution = _solved(covers, [choice] if choice is not None else [], sharing, ends, should_stop, SETTLING)
+    return CoverResult(
+        chosen=covers.launch_order(solution.choice),
+        cost=solution.cost,
+        lower_bound=solution.lower_bound,
+        optimal=solution.optimal,
+        stats={
+            "candidates": found.stats,
+            "solver": solution.stats,
+            "seconds": {"candidates": enumerated - start, "solve": time.monotonic() - enumerated},
+        },
+        problem=covers,
+        solution=solution,
+        sharing=sharing,
+        late=best.late or not whole or solution.hurried,
     )
 
 

@@ -7,7 +7,8 @@
                        elements: layernorm(x + r) and the sum x + r
 
 A joint kernel pays off only if each of its outputs is needed in memory. So only classes that every program in the
-e-graph computes are joined, and only if each is an output or has a reader outside the kernel that needs it in memory.
+e-graph computes are joined (those of one program where that is covered by itself), and only if each is an output or has
+a reader outside the kernel that needs it in memory.
 Any products of a stream may be joined to such a left operand of theirs: they may be a group that rules formed.
 No joint kernel recomputes its own inputs. Covers of earlier e-graphs contribute their joint kernels
 (`eqsat.extract.known`).

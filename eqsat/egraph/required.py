@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eqsat.egraph.snapshot import SOURCE, Snapshot
+from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
 
 Derivation = Sequence[int]
 """Indices of the e-nodes that one program in the e-graph computes."""
 
 _OTHER = 1000
-"""How much deeper an e-node that a rule made counts than one of the source, in `as_written`."""
+"""How much deeper an e-node that a rule made counts than one of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +74,39 @@ def _from_the_roots(snapshot: Snapshot, chosen: Mapping[int, int]) -> list[int]:
 
 
 def as_written(snapshot: Snapshot) -> Derivation:
-    """The program as it was written, as far as its e-nodes are still there; the shallowest way from there on.
+    """The program as it was written, as far as its e-nodes are still there; the shallowest way from there on."""
+    return _shallowest(snapshot, lambda node: False)
+
+
+def of_fewest_products(snapshot: Snapshot) -> Derivation:
+    """A program in which the longest chain of products that depend on inputs is as short as it can be, else as it was
+    written: products of constants are folded."""
+    return _shallowest(snapshot, lambda node: node.op == "MM" and not snapshot.const[node.cls])
+
+
+def _shallowest(snapshot: Snapshot, counts: Callable[[ENode], bool]) -> Derivation:
+    """The program in which each class has the fewest levels of e-nodes that count, and of these the one that is nearest
+    to what was written.
 
     Dijkstra's algorithm, as Knuth generalised it to grammars ("A generalization of Dijkstra's algorithm", 1977).
     """
     missing = [len(set(n.args)) for n in snapshot.nodes]
-    depth: dict[int, int] = {}
+    depth: dict[int, tuple[int, int]] = {}
     best: dict[int, int] = {}
 
-    def entry(i: int) -> tuple[int, int]:
+    def entry(i: int) -> tuple[int, int, int]:
         node = snapshot.nodes[i]
-        return max((depth[a] for a in node.args), default=0) + (1 if node.rule == SOURCE else _OTHER), i
+        levels, below = (max((depth[a][k] for a in node.args), default=0) for k in (0, 1))
+        return levels + counts(node), below + (1 if node.rule == SOURCE else _OTHER), i
 
     ready = [entry(i) for i, m in enumerate(missing) if m == 0]
     heapq.heapify(ready)
     while ready:
-        cost, i = heapq.heappop(ready)
+        levels, below, i = heapq.heappop(ready)
         cls = snapshot.nodes[i].cls
         if cls in best:
             continue
-        best[cls], depth[cls] = i, cost
+        best[cls], depth[cls] = i, (levels, below)
         for p in snapshot.parents[cls]:
             missing[p] -= 1
             if missing[p] == 0:

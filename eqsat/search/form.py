@@ -13,7 +13,7 @@ from eqsat.egraph.saturate import Limits, saturate, stated
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.composites import Operator
-from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, settled
+from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, cover_alone, settled
 from eqsat.extract.cuts import QUICK
 from eqsat.extract.cuts import Limits as Cuts
 from eqsat.extract.plan.stitch import Solved
@@ -213,8 +213,9 @@ def _second_look(
 ) -> Found:
     """The cheapest cover of a form with further groups, and with all kernels."""
     grouped = run.run(REGROUP, deadline.left(), look.sought, look.written, look.first, prefetch)
-    best = run.run(SECOND_LOOK, deadline.left(), look.sought, look.written, grouped)
-    for solved in (look.first, grouped, best):
+    second = run.run(SECOND_LOOK, deadline.left(), look.sought, look.written, grouped)
+    best = run.run(LOOK_ALONE, deadline.left(), look.sought, second)
+    for solved in (look.first, grouped, second, best):
         solved.cover.forget()
     return look.found(best, run)
 
@@ -303,9 +304,14 @@ def _covered(
     kernels = found.stats["candidates"]
     quick = cuts is QUICK or kernels["hurried"]
     found.stats["hurried"] = kernels["stopped"] or (quick and kernels["crowded"])
+    _spend(sought, found)
+    return found
+
+
+def _spend(sought: Sought, found: CoverResult) -> None:
+    """Add the seconds of a cover to those of the stages."""
     for stage, spent in found.stats["seconds"].items():
         sought.budget.add("solve" if stage == "incumbents" else stage, spent)
-    return found
 
 
 def _covered_at_once(sought: Sought, snapshot: Snapshot, executed: Sequence[Operator]) -> CoverResult:
@@ -383,7 +389,34 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
     return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
 
 
+def _covered_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
+    """The cheapest cover, where the program that it computes has been covered by itself.
+
+    The kernels that this finds are then searched together with the others. If that leads to yet another program, it is
+    covered by itself, too.
+    """
+    asked, found = sought.asked, best.cover
+    while asked.device.fuses:
+        alone = cover_alone(found, asked.device, deadline.left(), deadline.stopped, asked.exact)
+        _spend(sought, alone)
+        bound, gains = min(found.lower_bound, alone.lower_bound), alone.cost < found.cost
+        if gains:
+            with sought.budget.stage("solve"):
+                found = settled(found, alone, deadline.left(), deadline.stopped)
+            bound = min(bound, found.lower_bound)
+        found = replace(found, lower_bound=bound, optimal=bound >= found.cost, late=found.late or alone.late)
+        if not gains or found.cost >= alone.cost:
+            break
+    return replace(best, cover=found)
+
+
+def _not_covered_alone(sought: Sought, best: Solved) -> Solved:
+    """This cover, for want of time."""
+    return replace(best, cover=replace(best.cover, late=best.cover.late or sought.asked.device.fuses))
+
+
 COVER_WRITTEN = Stage(_covered, _covered_at_once)
 COVER = Stage(_covered_e_graph, lambda sought, written, snapshot: None, always=True, borrows=0.5)
 REGROUP = Stage(_regrouped, lambda sought, written, first, prefetch: first)
 SECOND_LOOK = Stage(_looked_at_again, lambda sought, written, best: best)
+LOOK_ALONE = Stage(_covered_alone, _not_covered_alone)

@@ -16,7 +16,7 @@ from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.extract.candidates import enumerate_candidates
-from eqsat.extract.cover import CoverResult, cover, settled
+from eqsat.extract.cover import CoverResult, cover, cover_alone, settled
 from eqsat.extract.cuts import QUICK, Limits
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.known import Renumbering
@@ -57,6 +57,19 @@ def test_covers_compute_the_roots_in_launch_order(seed: int, operators: int) -> 
     for root in snapshot.roots:
         np.testing.assert_allclose(state[root], values[root], atol=1e-7)
     assert len({x.cls for x in result.chosen}) == len(result.chosen), "each class is computed once"
+
+
+@given(SEEDS, st.integers(4, 40))
+@settings(max_examples=40)
+def test_a_program_that_is_covered_by_itself_costs_no_more_and_computes_nothing_else(seed: int, operators: int) -> None:
+    snapshot, values = random_snapshot(seed, operators)
+    first = cover(snapshot, "mi300x", 2.0, FEW)
+    alone = cover_alone(first, "mi300x", 2.0)
+    assert alone.lower_bound <= alone.cost <= first.cost
+    assert set(alone.derivation) <= set(first.derivation)
+    state = run(alone, snapshot, values)
+    for root in snapshot.roots:
+        np.testing.assert_allclose(state[root], values[root], atol=1e-7)
 
 
 @given(SEEDS, st.integers(4, 40))

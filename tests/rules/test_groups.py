@@ -43,6 +43,11 @@ PROGRAMS: dict[str, Row] = {
     "of what is scaled": (lambda x: attention(x * weight(64)), ((48, 64),), 2),
     "of a layernorm with a bias": (lambda x: attention(normed(x)), ((48, 64),), 2),
     "of a layernorm, each with a scale behind": (lambda x: tuple(y * 0.25 for y in three(normed(x))), ((48, 64),), 1),
+    "of which one meets a constant behind the softmax": (
+        lambda x: x + attention(normed(x)) @ weight(64, 64, seed=3),
+        ((64, 64),),
+        2,
+    ),
     "one needs the other": (lambda x: normed(normed(x) @ weight(64, 64)) @ weight(64, 64, seed=1), ((48, 64),), 2),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -48,6 +48,72 @@ def test_no_rule_raises_the_price(monotone: ModuleType, name: str) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_no_iteration_raises_the_price(monotone: ModuleType, name: str) -> None:
     assert list(monotone.stopped_early(name, SMALL[name](), allowed(list(ALL), "reassociate"), 60.0, most=MOST)) == []
+
+
+def turned(scores: Any) -> Any:
+    return scores.swapaxes(0, 1)
+
+
+def projected(scores: Callable[[Any, Any], Any]) -> Program:
+    """Attention of these scores behind a layernorm, and a product with a constant after it: the queries and keys form a
+    group with x @ (v @ w), and a worse one with x @ v."""
+
+    def block(x: Any) -> Any:
+        y = eqsat.layernorm(x, weight(64), weight(64, seed=1))
+        q, k, v = (y @ weight(64, 64, seed=i) for i in range(3))
+        return x + eqsat.softmax(scores(q, k) * 0.125) @ v @ weight(64, 64, seed=5)
+
+    return eqsat.trace(block, eqsat.spec((64, 64)))
+
+
+def towers() -> Program:
+    def block(x: Any) -> Any:
+        a, b, c = (eqsat.relu(x @ weight(128, 64, seed=i) + weight(64)) @ weight(64, 32, seed=i) for i in range(3))
+        return a * b + c
+
+    return eqsat.trace(block, eqsat.spec((64, 128)))
+
+
+def branches() -> Program:
+    """Two convolutions of one image, each before another one."""
+
+    def convolved(x: Any, k: int, seed: int) -> Any:
+        return eqsat.conv(x, weight(16, 16, k, k, seed=seed), pads_lo=(k // 2,) * 2, pads_hi=(k // 2,) * 2)
+
+    def block(x: Any) -> Any:
+        parts = (convolved(eqsat.relu(weight(16, 1, 1) + convolved(x, 1, i)), 3, i + 2) for i in range(2))
+        return eqsat.concatenate(list(parts), 1)
+
+    return eqsat.trace(block, eqsat.spec((1, 16, 16, 16)))
+
+
+GROUPED = {
+    "queries and keys": lambda: projected(lambda q, k: q @ turned(k)),
+    "keys and queries": lambda: projected(lambda q, k: turned(k @ turned(q))),
+    "towers": towers,
+    "branches": branches,
+}
+ABOUT_GROUPS = (
+    "concat-of-operators",
+    "gather-constants-of-sum",
+    "group-siblings",
+    "identity-view",
+    "matmul-chain",
+    "matmul-associate-towards-constant-right",
+    "matmul-of-constants-right",
+    "transpose-of-matmul",
+)
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_no_rule_about_groups_raises_the_price(monotone: ModuleType, name: str) -> None:
+    rules = allowed(list(ALL), "reassociate")
+    made = monotone.prepared(GROUPED[name](), 60.0)
+    whole, *others = (
+        sum(x.cost for x in monotone.priced(made, [r for r in rules if r.name != left_out], 60.0).values())
+        for left_out in ("", *ABOUT_GROUPS)
+    )
+    assert whole <= min(others)
 
 
 def heads() -> Program:

@@ -1,4 +1,5 @@
-"""Two looks at the kernels of a form: the search of the first is carried on where it may still find a cheaper cover."""
+"""Looks at the kernels of a form: the search of the first is carried on where it may still find a cheaper cover, and
+the best program is covered by itself in the end."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from eqsat.search.search import partition
 
 RNG = np.random.default_rng(7)
 FEW, FEWER = Limits(per_kind=2, joins=2, pairs=2), Limits(per_kind=1, joins=0, pairs=0)
+NOT_ALONE = Stage(lambda deadline, sought, best: best, lambda sought, best: best)
 NO_EFFORT = Effort(rounds=0, pivots=0, exact=0, tries=0, branches=0, columns=0)
 
 
@@ -57,6 +59,7 @@ def carried_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Effort], tuple[eqsa
             patch.setattr(form, "_in_time_again", lambda *args: (FEWER, 0.9, 0.0))  # finds little
             patch.setattr("eqsat.extract.cover.GLANCE", glance)
             patch.setattr(form, "settled", counted)
+            patch.setattr(form, "LOOK_ALONE", NOT_ALONE)  # it would find the rest
             return eqsat.optimize(attention(), time_limit=60), costs
 
     return found
@@ -72,6 +75,20 @@ def test_a_first_look_without_a_proof_is_carried_on_where_it_could_have_missed_s
     assert some
     assert brief.report["result"]["predicted_us"] == pytest.approx(min(some) / 1e6)
     assert brief.report["lower_bound_us"] == brief.report["result"]["predicted_us"], "the result is proven in the end"
+
+
+def test_what_other_programs_crowd_out_is_found_where_the_best_one_is_covered_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Limits here are low, so that a small program has crowded classes."""
+    monkeypatch.setattr(form, "_at_first", lambda *args: FEW)
+    monkeypatch.setattr(form, "_in_time_again", lambda *args: (FEW, 0.9, 0.0))
+    alone = eqsat.optimize(attention(), time_limit=60).report
+    monkeypatch.setattr(form, "LOOK_ALONE", NOT_ALONE)
+    crowded = eqsat.optimize(attention(), time_limit=60).report
+    assert alone["result"]["predicted_us"] < crowded["result"]["predicted_us"]
+    assert alone["lower_bound_us"] <= alone["result"]["predicted_us"]
+    assert alone["egraph"]["stop"] == "saturated"
 
 
 @pytest.mark.parametrize(("left", "whole"), [(10.0, True), (3.0, True), (1.9, True), (1.7, False), (1.0, False)])
