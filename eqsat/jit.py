@@ -10,6 +10,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from eqsat.base.arguments import PLACES, choice, instance, shown, whole
 from eqsat.errors import InputError
 from eqsat.program.ir import Program
@@ -57,7 +59,7 @@ class Jitted:
             like = spec_of(value)
             if like is not None:
                 arrays.append(value)
-            key.append((name, like if like is not None else (type(value), value)))
+            key.append((name, like if like is not None else _key(value)))
             return value if like is None else like
 
         replace_arguments(bound, place)
@@ -183,6 +185,20 @@ def jit(
     if function is None:
         return lambda f: Jitted(f, on, dynamic, ranges, options)
     return Jitted(function, on, dynamic, ranges, options)
+
+
+def _key(value: Any) -> Any:
+    """A key under which constants are equal only if they are the same to a program: 1, 1.0 and True differ, and so do
+    0.0 and -0.0; NaN equals itself. Types that are not numbers or sets of them have their own equality."""
+    kind = type(value)
+    if isinstance(value, tuple):
+        return kind, tuple(map(_key, value))
+    if isinstance(value, frozenset):
+        return kind, frozenset(map(_key, value))
+    if isinstance(value, float | complex | np.generic):
+        array = np.asarray(value)
+        return kind, array.dtype, array.tobytes()
+    return kind, value
 
 
 def _check_axes(dynamic: Any, ranges: Any) -> None:
