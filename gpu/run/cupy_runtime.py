@@ -252,7 +252,7 @@ class GpuPlan:
         """
         giver = Giver(self.cupy, self.machine.index, inputs.values())
         with self.guarded(), giver.stream():
-            return self.given(giver, self.run(self.taken(inputs)))
+            return self.given(giver, self._apart(self.run(self.taken(inputs))))
 
     def run_host(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The flat roots as NumPy arrays, given NumPy arrays by name."""
@@ -274,6 +274,14 @@ class GpuPlan:
         memory = self._memory(taken)
         self._launch_all(memory)
         return self._results(memory)
+
+    def _apart(self, results: list[Any]) -> list[Any]:
+        """The results, each in memory of its own: those that lie in an input, a constant or another one are copied."""
+        places, buffers = self.launches.results, self.launches.buffers
+        return [
+            array.copy() if buffers[place.buffer].kind in ("input", "constant") or place in places[:i] else array
+            for i, (array, place) in enumerate(zip(results, places, strict=True))
+        ]
 
     def given(self, giver: Giver, results: list[Any]) -> list[Any]:
         """Results as arrays of the caller's kind."""

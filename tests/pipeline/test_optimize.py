@@ -18,6 +18,7 @@ import eqsat
 from eqsat.errors import InputError
 from eqsat.program.ir import Program
 from eqsat.testing import assert_equivalent, programs
+from support.fake_cupy import FakeArray, FakeCupy
 from support.programs import weight, wide_sum
 
 spec = eqsat.spec
@@ -392,6 +393,21 @@ def test_compiled_programs_check_what_they_are_given():
         best.compile(on="tpu")
     with pytest.raises(InputError, match="there is no 'nope'"):
         best.compile(on="numpy", device="nope")
+
+
+@pytest.mark.parametrize("on", ["numpy", "simt", "gpu"])
+def test_outputs_of_compiled_programs_have_memory_of_their_own(on: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
+    table = weight(2, 2)
+    source = eqsat.trace(lambda x: (x.copy(), x * 1.0, x.T, x + 1, x + 1, table, eqsat.exp(table)), spec((2, 2)))
+    call = eqsat.optimize(source, device="mi300x", time_limit=5, explain_time=0).compile(on)
+    x = np.ones((2, 2), np.float32).view(FakeArray)
+    expected = [y.copy() for y in call(x)]
+    for y, wanted in zip(call(x), expected, strict=True):
+        np.testing.assert_array_equal(y, wanted)
+        y += 5
+    for y, wanted in zip(call(x), expected, strict=True):
+        np.testing.assert_array_equal(y, wanted)
 
 
 def interrupted(source: Program, stage: str) -> eqsat.Result:
