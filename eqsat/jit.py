@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -44,7 +46,7 @@ class Jitted:
             raise InputError(f"jit takes a function, got {shown(function)}")
         self._function = function
         self._on = on
-        self._axes, self._ranges = dynamic, ranges
+        self._axes, self._ranges = dict(dynamic), dict(ranges)
         self._dynamic: dict[Any, Dynamic] = {}
         self._options: dict[str, Any] = {"measure": False} | options  # a function runs its kernels, not a model
         self._compiled: dict[Any, tuple[Callable[..., Any], Results]] = {}
@@ -71,6 +73,15 @@ class Jitted:
         compiled, results = cached
         returned = compiled(*arrays)
         return results.rebuild(returned if isinstance(returned, tuple) else (returned,))
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name, as a function, where it has taken the name of its function; what it has compiled stays behind."""
+        name = getattr(self, "__qualname__", "")
+        try:
+            named = attrgetter(name)(sys.modules[self.__module__])
+        except (AttributeError, KeyError):
+            named = None
+        return name if named is self else (Jitted, (self._function, self._on, self._axes, self._ranges, self._options))
 
     def _compile(self, bound: inspect.BoundArguments) -> tuple[Callable[..., Any], Results]:
         from eqsat.pipeline.optimize import optimize

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class _Reader:
+    """The program of a source at the sizes of the dims that are not fixed. Unlike a lambda it can be pickled."""
+
+    source: Source
+    fixed: Mapping[str, int]
+
+    def __call__(self, point: Point) -> Program:
+        sizes = {**self.fixed, **point}
+        return self.source(sizes) if callable(self.source) else from_onnx(self.source, sizes)
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """A program at all sizes of its dims.
 
@@ -54,11 +66,11 @@ class Family:
         fixed |= {name: low for name, (low, high) in ranges.items() if low == high}
         ranges = {name: both for name, both in ranges.items() if name not in fixed}
         if callable(source):
-            return Family(lambda point: source({**fixed, **point}), ranges, None, fixed)
+            return Family(_Reader(source, fixed), ranges, None, fixed)
         open_ = open_dimensions(source, {**fixed, **{name: low for name, (low, _) in ranges.items()}})
         ranges |= dict.fromkeys(open_, DEFAULT)
         path = Path(source) if isinstance(source, str | os.PathLike) else None
-        return Family(lambda point: from_onnx(source, {**fixed, **point}), ranges, path, fixed)
+        return Family(_Reader(source, fixed), ranges, path, fixed)
 
     @property
     def largest(self) -> Point:
