@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eqsat.base.arguments import integer
 from eqsat.dynamic.ranges import DEFAULT, Range, checked_range
 from eqsat.errors import EqsatError, InputError
 from eqsat.frontends.onnx.dims.forms import Point, fit_all, shown
@@ -59,7 +60,7 @@ class Family:
             InputError: there is no dim of a name, a range is none, or the model cannot be read.
         """
         given = dict(shapes or {})
-        fixed = {name: size for name, size in given.items() if type(size) is int}
+        fixed = {name: number for name, size in given.items() if (number := integer(size)) is not None}
         ranges = {name: checked_range(name, size) for name, size in given.items() if name not in fixed}
         if callable(source) and fixed:
             raise InputError(f"size {fixed} of a program from a function: give a range for each of its dims")

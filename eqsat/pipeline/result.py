@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.base.arguments import PLACES, choice, instance
+from eqsat.base.arguments import PLACES, choice, flag
 from eqsat.errors import InputError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import DeviceLike
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan
 from eqsat.program.ir import Program, apart
@@ -68,7 +68,7 @@ class Result:
     def compile(
         self,
         on: str | None = None,
-        device: str | Device | None = None,
+        device: DeviceLike | None = None,
         *,
         tune: float | None = None,
         capture: bool = False,
@@ -97,7 +97,7 @@ class Result:
         """
         if on is not None:
             choice("compile: on", on, PLACES)
-        instance("compile: capture", capture, bool, "True or False")
+        flag("compile: capture", capture)
         on = on or ("numpy" if device is None else "gpu")
         if on == "gpu":
             from eqsat.gpu.launch.lower import Signature

@@ -62,8 +62,10 @@ class Taker:
         return flat if flat.data.ptr % ACCESS_ALIGNMENT == 0 else flat.copy()
 
     def _from_host(self, buffer: Buffer, array: np.ndarray[Any, Any]) -> Any:
-        self._check(buffer, array.shape, dtype_name(array.dtype))
-        return self.cupy.asarray(np.ascontiguousarray(array).view(carrier(array.dtype)).reshape(array.shape))
+        dtype = dtype_name(array.dtype)
+        self._check(buffer, array.shape, dtype)
+        own = np.ascontiguousarray(array, np_dtype(dtype))
+        return self.cupy.asarray(own.view(carrier(own.dtype)).reshape(array.shape))
 
     def _from_dlpack(self, buffer: Buffer, given: Any) -> Any:
         kind, index = given.__dlpack_device__()

@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
-from eqsat.extract.device.table import DEVICES, Device
+from eqsat.extract.device.table import DEVICES, Device, DeviceLike
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.build.compilers import failed
@@ -102,7 +102,7 @@ def _failures(cuda: Any) -> tuple[type[Exception], ...]:
         return known
 
 
-def this_machine(device: str | Device = "auto") -> Machine:
+def this_machine(device: DeviceLike = "auto") -> Machine:
     """The GPU of this machine.
 
     Args:
@@ -206,7 +206,7 @@ class GpuPlan:
     def __init__(
         self,
         plan: Plan,
-        device: str | Device = "auto",
+        device: DeviceLike = "auto",
         signature: Signature | None = None,
         *,
         choices: Choices | None = None,

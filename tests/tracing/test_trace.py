@@ -257,6 +257,15 @@ def test_numpys_dtype_strings_mean_what_they_mean_in_numpy(text: str) -> None:
     assert eqsat.trace(lambda x: x.astype(text), eqsat.spec(3)).outputs["out"].dtype == np.dtype(text).name
 
 
+@pytest.mark.parametrize("order", "<>")
+def test_the_order_of_bytes_is_no_part_of_a_type(order: str) -> None:
+    x = np.arange(3, dtype=f"{order}f4")
+    assert eqsat.spec(3, x.dtype) == eqsat.spec(3, f"{order}f4") == eqsat.spec(3)
+    program = eqsat.trace(lambda v: v + x, x)
+    np.testing.assert_array_equal(program.run({"v": x})["out"], np.float32([0, 2, 4]))
+    assert program.run({"v": x})["out"].dtype.isnative
+
+
 def test_short_names_that_numpy_does_not_know_are_element_types() -> None:
     names = ("f64", "f32", "bf16", "i64", "i32", "i16", "u16", "f8_e5m2")
     assert [eqsat.spec(3, name).dtype for name in names] == [numerics.LONG[name] for name in names]
