@@ -57,6 +57,14 @@ def flag(what: str, value: Any) -> bool:
     return bool(value)
 
 
+def no_subclass(what: str, value: Any) -> None:
+    """Raises InputError for arrays of NumPy that compute in another way than programs do, which would be silent."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{what} is a masked array, and its mask would be lost: fill it first, as x.filled(0) does")
+    if isinstance(value, np.matrix):
+        raise InputError(f"{what} is a numpy.matrix, and its * would be elementwise: use np.asarray(x)")
+
+
 def whole(what: str, value: Any, least: int) -> int:
     """The value as a whole number of at least `least`; True and 1.0 are rejected."""
     number = integer(value)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.base.arguments import choice, instance, shown
+from eqsat.base.arguments import choice, instance, no_subclass, shown
 from eqsat.base.graphs import last_reads, operands_first
 from eqsat.base.numerics import Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
 from eqsat.errors import DtypeError, InputError, escaped
@@ -169,6 +169,7 @@ class Program:
             name = term.attr("name")
             if name not in inputs:
                 raise InputError(f"input {name!r} is missing: the program takes {', '.join(names)}")
+            no_subclass(f"input {name!r}", inputs[name])
             try:
                 array = np.asarray(inputs[name])
             except ValueError:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.arguments import no_subclass
 from eqsat.base.numerics import dtype_name, np_dtype
 from eqsat.errors import InputError
 from eqsat.gpu.launch.grouping import ACCESS_ALIGNMENT
@@ -54,6 +55,7 @@ class Taker:
         elif _speaks_dlpack(given):
             array = self._from_dlpack(buffer, given)
         else:
+            no_subclass(f"input {buffer.name!r}", given)
             array = self._from_host(buffer, np.asarray(given))
         self._check(buffer, array.shape, array.dtype.name)
         if array.device.id != self.device:

@@ -266,6 +266,13 @@ def test_running_twice_gives_the_same_bits(p: Program) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("array", [np.ma.masked_equal(np.ones((2, 2)), 1), np.ones((2, 2)).view(np.matrix)])
+def test_arrays_that_compute_in_another_way_are_refused(array: Any) -> None:
+    x = ops.input("x", (2, 2), "float64")
+    with pytest.raises(InputError, match=r"input 'x' is a (masked array|numpy\.matrix), and its"):
+        Program((x,), {"y": ops.neg(x)}).run({"x": array})
+
+
 def test_outputs_have_memory_of_their_own() -> None:
     x, w = ops.input("x", (2, 2)), ops.constant(np.ones((2, 2), np.float32))
     y = ops.neg(x)

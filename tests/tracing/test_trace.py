@@ -262,7 +262,7 @@ def test_the_order_of_bytes_is_no_part_of_a_type(order: str) -> None:
     x = np.arange(3, dtype=f"{order}f4")
     assert eqsat.spec(3, x.dtype) == eqsat.spec(3, f"{order}f4") == eqsat.spec(3)
     program = eqsat.trace(lambda v: v + x, x)
-    np.testing.assert_array_equal(program.run({"v": x})["out"], np.float32([0, 2, 4]))
+    np.testing.assert_array_equal(program.run({"v": x})["out"], np.array([0, 2, 4], np.float32))
     assert program.run({"v": x})["out"].dtype.isnative
 
 
@@ -314,6 +314,12 @@ def test_jit_says_what_it_takes(misuse: Callable[[], Any], message: str) -> None
         (lambda x: x.real, AttributeError, "no attribute 'real'"),
         (lambda x: np.linalg.norm(x), InputError, "norm cannot be traced"),
         (lambda x: np.linalg.outer(x, x), InputError, "numpy.linalg.outer cannot be traced"),
+        (lambda x: x * np.ma.masked_equal([1, 2, 3, 4], 2), InputError, "masked array, and its mask would be lost"),
+        (lambda x: np.eye(3).view(np.matrix) * x, InputError, "numpy.matrix, and its * would be elementwise"),
+        (lambda x: eqsat.pad(x, 2.5), InputError, "pad takes whole numbers as widths, got 2.5"),
+        (lambda x: eqsat.pad(x, [(0, 1), (np.inf, 0)]), InputError, "pad takes whole numbers as widths, got [(0, 1)"),
+        (lambda x: eqsat.pad(x, True), InputError, "pad takes whole numbers as widths, got True"),
+        (lambda x: x[0, 0] + np.broadcast_to(1.0, (1 << 20, 1 << 20)), InputError, "a constant has shape (1048576,"),
         (lambda x: np.emath.sqrt(x), InputError, "sqrt cannot be traced"),
         (lambda x: +(x > 0), DtypeError, "positive takes numbers, got bool"),
         (lambda x: np.sum(x, initial=1), TypeError, "initial=1): sum() got"),
