@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from types import MappingProxyType
+from types import MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -73,6 +73,10 @@ class Jitted:
         compiled, results = cached
         returned = compiled(*arrays)
         return results.rebuild(returned if isinstance(returned, tuple) else (returned,))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As an attribute of a class: a method, as a function would be. Its instance is a constant of programs."""
+        return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """By name, as a function, where it has taken the name of its function; what it has compiled stays behind."""

@@ -153,7 +153,8 @@ class Results:
             keys = list(returned)
             return Results({str(k): v for k, v in returned.items()}, lambda xs: dict(zip(keys, xs, strict=True)))
         if isinstance(returned, list | tuple):
-            return Results({f"out{i}": v for i, v in enumerate(returned)}, type(returned))
+            made = getattr(type(returned), "_make", type(returned))  # a namedtuple takes its elements one by one
+            return Results({f"out{i}": v for i, v in enumerate(returned)}, made)
         return Results({"out": returned}, lambda xs: xs[0])
 
     def terms(self) -> dict[str, Term]:

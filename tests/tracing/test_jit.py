@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -63,6 +64,35 @@ def test_jit_returns_what_the_function_returns(form: Callable[..., Any], compile
     expected, got = form(Y), eqsat.jit(form)(Y)
     assert type(got) is type(expected)
     assert str(got) == str(expected)
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+def test_jit_returns_named_tuples(compiled: list[Any]) -> None:
+    found = eqsat.jit(lambda x: Pair(x, x + 1))(Y)
+    assert type(found) is Pair
+    np.testing.assert_array_equal(found.b, Y + 1)
+
+
+class Scale:
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    @eqsat.jit
+    def __call__(self, x: Any) -> Any:
+        return x * self.by
+
+
+def test_jit_makes_methods(compiled: list[Any]) -> None:
+    two, three = Scale(2), Scale(3)
+    for _ in range(2):
+        np.testing.assert_array_equal(two.__call__(Y), Y * 2)
+        np.testing.assert_array_equal(three(Y), Y * 3)
+    assert len(compiled) == 2
+    assert pickle.loads(pickle.dumps(Scale.__call__)) is Scale.__call__
 
 
 @pytest.mark.parametrize("numbers", [(0.0, -0.0), (True, 1, 1.0), (1.0, np.float32(1)), (0j, -0j, complex(0, -0.0))])
