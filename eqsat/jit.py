@@ -34,7 +34,8 @@ DEFAULT_RANGE = (1, 64)
 class Jitted:
     """A function that is traced, optimised and compiled for each new combination of shapes and dtypes.
 
-    Arguments without a shape and dtype become constants of the program and must be hashable.
+    Arguments without a shape and dtype become constants of the program and must be hashable. The instance of a method
+    is one: what it holds is read when the method is compiled, and later changes are not seen.
     """
 
     __name__: str
@@ -75,7 +76,7 @@ class Jitted:
         return results.rebuild(returned if isinstance(returned, tuple) else (returned,))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As an attribute of a class: a method, as a function would be. Its instance is a constant of programs."""
+        """As an attribute of a class: a method, as a function would be."""
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
