@@ -100,6 +100,9 @@ class _Package(ModuleType):
         if not (name in _HOME and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.__name__,)  # picklers know the type of modules, not this one
+
 
 sys.modules[__name__].__class__ = _Package
 

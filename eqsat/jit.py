@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from operator import attrgetter
+from types import MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
 
 from eqsat.base.arguments import PLACES, choice, instance, shown, whole
 from eqsat.errors import InputError
@@ -30,7 +34,8 @@ DEFAULT_RANGE = (1, 64)
 class Jitted:
     """A function that is traced, optimised and compiled for each new combination of shapes and dtypes.
 
-    Arguments without a shape and dtype become constants of the program and must be hashable.
+    Arguments without a shape and dtype become constants of the program and must be hashable. The instance of a method
+    is one: what it holds is read when the method is compiled, and later changes are not seen.
     """
 
     __name__: str
@@ -42,7 +47,7 @@ class Jitted:
             raise InputError(f"jit takes a function, got {shown(function)}")
         self._function = function
         self._on = on
-        self._axes, self._ranges = dynamic, ranges
+        self._axes, self._ranges = dict(dynamic), dict(ranges)
         self._dynamic: dict[Any, Dynamic] = {}
         self._options: dict[str, Any] = {"measure": False} | options  # a function runs its kernels, not a model
         self._compiled: dict[Any, tuple[Callable[..., Any], Results]] = {}
@@ -57,7 +62,7 @@ class Jitted:
             like = spec_of(value)
             if like is not None:
                 arrays.append(value)
-            key.append((name, like if like is not None else (type(value), value)))
+            key.append((name, like if like is not None else _key(value)))
             return value if like is None else like
 
         replace_arguments(bound, place)
@@ -69,6 +74,19 @@ class Jitted:
         compiled, results = cached
         returned = compiled(*arrays)
         return results.rebuild(returned if isinstance(returned, tuple) else (returned,))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As an attribute of a class: a method, as a function would be."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name, as a function, where it has taken the name of its function; what it has compiled stays behind."""
+        name = getattr(self, "__qualname__", "")
+        try:
+            named = attrgetter(name)(sys.modules[self.__module__])
+        except (AttributeError, KeyError):
+            named = None
+        return name if named is self else (Jitted, (self._function, self._on, self._axes, self._ranges, self._options))
 
     def _compile(self, bound: inspect.BoundArguments) -> tuple[Callable[..., Any], Results]:
         from eqsat.pipeline.optimize import optimize
@@ -183,6 +201,20 @@ def jit(
     if function is None:
         return lambda f: Jitted(f, on, dynamic, ranges, options)
     return Jitted(function, on, dynamic, ranges, options)
+
+
+def _key(value: Any) -> Any:
+    """A key under which constants are equal only if they are the same to a program: 1, 1.0 and True differ, and so do
+    0.0 and -0.0; NaN equals itself. Types that are not numbers or sets of them have their own equality."""
+    kind = type(value)
+    if isinstance(value, tuple):
+        return kind, tuple(map(_key, value))
+    if isinstance(value, frozenset):
+        return kind, frozenset(map(_key, value))
+    if isinstance(value, float | complex | np.generic):
+        array = np.asarray(value)
+        return kind, array.dtype, array.tobytes()
+    return kind, value
 
 
 def _check_axes(dynamic: Any, ranges: Any) -> None:

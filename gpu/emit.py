@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.base.files import write_folder
 from eqsat.errors import InputError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import DeviceLike
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.build.compilers import AMD_FLAGS
 from eqsat.gpu.build.nvrtc import FLAGS as NVRTC_FLAGS
@@ -35,7 +35,7 @@ _WRITTEN = "Written by `eqsat emit`."
 """Stands in the README of every folder."""
 
 
-def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program | None = None) -> dict[str, Any]:
+def emit(plan: Plan, device: DeviceLike, outdir: str | Path, program: Program | None = None) -> dict[str, Any]:
     """Write a plan's kernels for a device into `outdir`; the manifest, as written.
 
     The folder holds the kernel sources and the headers that they include, manifest.json (schema 1: buffers, and steps

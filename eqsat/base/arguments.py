@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from operator import index
 from typing import Any
+
+import numpy as np
 
 from eqsat.errors import EqsatError, InputError
 
@@ -30,18 +33,52 @@ def instance(what: str, value: Any, kind: type | tuple[type, ...], expected: str
         raise InputError(f"{what} takes {expected}, got {shown(value)}")
 
 
+def integer(value: Any) -> int | None:
+    """The value as an int if it is a whole number, Python's or NumPy's; None for all else, such as True and 1.0."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        return None
+    try:
+        return index(value)
+    except TypeError:  # an array of several elements, or NumPy's True
+        return None
+
+
+def real(value: Any) -> float | None:
+    """The value as a float if it is a real number, Python's or NumPy's; None for all else: True, and 10**400."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
+
+
+def flag(what: str, value: Any) -> bool:
+    """The value as a bool; only Python's and NumPy's are taken."""
+    instance(what, value, (bool, np.bool_), "True or False")
+    return bool(value)
+
+
+def no_subclass(what: str, value: Any) -> None:
+    """Raises InputError for arrays of NumPy that compute in another way than programs do, which would be silent."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{what} is a masked array, and its mask would be lost: fill it first, as x.filled(0) does")
+    if isinstance(value, np.matrix):
+        raise InputError(f"{what} is a numpy.matrix, and its * would be elementwise: use np.asarray(x)")
+
+
 def whole(what: str, value: Any, least: int) -> int:
     """The value as a whole number of at least `least`; True and 1.0 are rejected."""
-    if isinstance(value, bool) or not hasattr(type(value), "__index__") or not (number := index(value)) >= least:
+    number = integer(value)
+    if number is None or number < least:
         raise InputError(f"{what} {shown(value)}: expected a whole number, at least {least}")
     return number
 
 
 def seconds(what: str, value: Any) -> float:
     """A number of seconds, at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    number = real(value)
+    if number is None or not number >= 0:
         raise InputError(f"{what} {shown(value)}: expected seconds, at least 0")
-    return value
+    return number
 
 
 def shape(what: str, value: Any, least: int = 0) -> tuple[int, ...]:

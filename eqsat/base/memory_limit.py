@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
+from eqsat.base.arguments import integer
 from eqsat.errors import InputError
 
 try:
@@ -70,9 +71,10 @@ def memory_limit(given: int | None) -> int:
     """
     if given is None:
         return int(SHARE * min(_machine(), _address_space()))
-    if isinstance(given, bool) or not isinstance(given, int) or given <= 0:
+    number = integer(given)
+    if number is None or number <= 0:
         raise InputError(f"memory_limit {given!r}: expected bytes, a whole number above 0, or None for the default")
-    return given
+    return number
 
 
 def in_use() -> int:

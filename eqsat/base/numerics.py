@@ -81,7 +81,8 @@ def np_dtype(name: str) -> np.dtype[Any]:
 def dtype_name(dtype: Any) -> str:
     """The element type for a NumPy dtype, anything that `np.dtype` accepts, or a short name such as 'f32'.
 
-    Where NumPy knows a short name, its meaning holds, which counts bytes: 'i8' is int64, as in NumPy.
+    Where NumPy knows a short name, its meaning holds, which counts bytes: 'i8' is int64, as in NumPy. The order of
+    bytes is not part of an element type.
 
     Raises:
         DtypeError: the dtype is in neither `DTYPES` nor `STORED`.
@@ -92,7 +93,7 @@ def dtype_name(dtype: Any) -> str:
         if dtype in LONG and not _known_to_numpy(dtype):
             return LONG[dtype]
     try:
-        return _NAMES[np.dtype(dtype)]
+        return _NAMES[np.dtype(dtype).newbyteorder("=")]
     except (KeyError, TypeError, ValueError, AttributeError):
         raise DtypeError(f"unsupported element type {dtype}: the supported ones are {', '.join(_NUMPY)}") from None
 

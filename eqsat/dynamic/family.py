@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eqsat.base.arguments import integer
 from eqsat.dynamic.ranges import DEFAULT, Range, checked_range
 from eqsat.errors import EqsatError, InputError
 from eqsat.frontends.onnx.dims.forms import Point, fit_all, shown
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
 
     Source = ModelSource | Callable[[Point], Program]
     """A model, or a function from the sizes of all dims to a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """The program of a source at the sizes of the dims that are not fixed. Unlike a lambda it can be pickled."""
+
+    source: Source
+    fixed: Mapping[str, int]
+
+    def __call__(self, point: Point) -> Program:
+        sizes = {**self.fixed, **point}
+        return self.source(sizes) if callable(self.source) else from_onnx(self.source, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +60,18 @@ class Family:
             InputError: there is no dim of a name, a range is none, or the model cannot be read.
         """
         given = dict(shapes or {})
-        fixed = {name: size for name, size in given.items() if type(size) is int}
+        fixed = {name: number for name, size in given.items() if (number := integer(size)) is not None}
         ranges = {name: checked_range(name, size) for name, size in given.items() if name not in fixed}
         if callable(source) and fixed:
             raise InputError(f"size {fixed} of a program from a function: give a range for each of its dims")
         fixed |= {name: low for name, (low, high) in ranges.items() if low == high}
         ranges = {name: both for name, both in ranges.items() if name not in fixed}
         if callable(source):
-            return Family(lambda point: source({**fixed, **point}), ranges, None, fixed)
+            return Family(_Reader(source, fixed), ranges, None, fixed)
         open_ = open_dimensions(source, {**fixed, **{name: low for name, (low, _) in ranges.items()}})
         ranges |= dict.fromkeys(open_, DEFAULT)
         path = Path(source) if isinstance(source, str | os.PathLike) else None
-        return Family(lambda point: from_onnx(source, {**fixed, **point}), ranges, path, fixed)
+        return Family(_Reader(source, fixed), ranges, path, fixed)
 
     @property
     def largest(self) -> Point:

@@ -25,7 +25,7 @@ from eqsat.dynamic.result import Dynamic
 from eqsat.dynamic.written import Sizes
 from eqsat.egraph.saturate import warm_up
 from eqsat.errors import CheckFailed, InputError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import DeviceLike
 from eqsat.frontends.onnx.dims.join import Model
 from eqsat.language.rule import AnyRule, Policy
 from eqsat.pipeline.assemble import verify
@@ -47,7 +47,7 @@ _WHERE = (1.0, 0.0, 0.5)
 def optimize_dynamic(
     source: Source,
     shapes: Mapping[str, int | Range] | None = None,
-    device: str | Device = "mi300x",
+    device: DeviceLike = "mi300x",
     time_limit: float | TimeBudget = 10.0,
     numerics: Policy = "reassociate",
     rules: Sequence[AnyRule] | None = None,
@@ -101,7 +101,7 @@ def optimize_dynamic(
                 raise
             found, chosen = found.as_source(str(error), run), None
     verdict = verify(found.choice.problem, found.made, run)
-    best = describe(found.choice.problem, found.made, found.written.plan, verdict, explain_time, run)
+    best = describe(found.choice.problem, found.made, found.written.plan, verdict, asked.explain_time, run)
     best.report |= {"measured": None, "dynamic": _as_json(family, found, prices, chosen, compared)}
     if asked.device.runtime:
         best.report["unmeasured"] = "it has named dimensions"

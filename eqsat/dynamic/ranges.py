@@ -6,6 +6,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 
+from eqsat.base.arguments import integer
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.dims.forms import Point
 
@@ -28,9 +29,10 @@ UNSEEN = 10
 def checked_range(name: str, given: object) -> Range:
     """The range of a dim. Raises InputError unless it is a pair of whole numbers, 1 <= least <= largest."""
     pair = tuple(given) if isinstance(given, tuple | list) else ()
-    if len(pair) != 2 or not all(type(n) is int for n in pair) or not 1 <= pair[0] <= pair[1]:
+    whole = [n for n in map(integer, pair) if n is not None]
+    if not len(pair) == len(whole) == 2 or not 1 <= whole[0] <= whole[1]:
         raise InputError(f"range {given!r} for dimension '{name}': expected (least, largest), both at least 1")
-    return pair[0], pair[1]
+    return whole[0], whole[1]
 
 
 def samples(ranges: Mapping[str, Range], taken: Collection[int], where: float) -> list[Point]:

@@ -13,6 +13,7 @@ from eqsat.dynamic.family import Family
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.dims.join import Model
 from eqsat.frontends.onnx.file.copy import copy_model
+from eqsat.frontends.onnx.file.types import checked_sizes
 from eqsat.pipeline.result import Result
 from eqsat.program.ir import Program
 
@@ -65,5 +66,8 @@ class Dynamic:
         Raises:
             InputError: a dim has no size, or there is no program at these sizes.
         """
-        point = {name: size for name, size in sizes.items() if self.family.fixed.get(name) != size}
+        checked = checked_sizes(sizes, "at")
+        point = {name: size for name, size in checked.items() if self.family.fixed.get(name) != size}
+        if point.keys() != self.family.ranges.keys():
+            raise InputError(f"at takes sizes of {', '.join(self.family.ranges)}, got {checked}")
         return self.family.at(point) if self.model is None else at(self.model, point)

@@ -15,7 +15,7 @@ from eqsat.errors import InputError
 from eqsat.explain.explain import Explainer, InstanceWriter, instances
 from eqsat.explain.narration import why_not_text
 from eqsat.extract.cover import cover
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import Device, DeviceLike
 from eqsat.extract.device.table import device as find_device
 from eqsat.html.fragments import fragment
 from eqsat.language import text as rule_text
@@ -111,7 +111,7 @@ class Answer:
 def why_not(
     program: Program,
     row: AnyRule,
-    device: str | Device = "mi300x",
+    device: DeviceLike = "mi300x",
     time_limit: float = 10.0,
     numerics: Policy = "reassociate",
     rules: Sequence[AnyRule] | None = None,

@@ -24,7 +24,7 @@ from eqsat.base.memory_limit import collector_paused
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import warm_up
 from eqsat.errors import CheckFailed, EqsatError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import DeviceLike
 from eqsat.language.rule import AnyRule, Policy
 from eqsat.pipeline.assemble import assemble, plan_written, verify
 from eqsat.pipeline.describe import describe
@@ -49,7 +49,7 @@ def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = 
 @collector_paused()
 def optimize(
     program: Program,
-    device: str | Device = "mi300x",
+    device: DeviceLike = "mi300x",
     time_limit: float | TimeBudget = 10.0,
     numerics: Policy = "reassociate",
     rules: Sequence[AnyRule] | None = None,
@@ -116,7 +116,7 @@ def optimize(
         selections += cautious(selections[0])
     written = plan_written(problem, found)
 
-    def made(selection: Selection, explaining: float = explain_time) -> Result:
+    def made(selection: Selection, explaining: float = asked.explain_time) -> Result:
         whole = assemble(problem, selection, written, run)
         return describe(problem, whole, written.plan, verify(problem, whole, run), explaining, run)
 
@@ -129,7 +129,7 @@ def optimize(
         return fallback(problem, selection, refused, given)
 
     refused: list[EqsatError] = [x.failed for x in found.values() if x.failed is not None]
-    passed = _passed(selections, asked_for, made, explain_time, refused, run)
+    passed = _passed(selections, asked_for, made, asked.explain_time, refused, run)
     if not passed:
         passed = [what_passes(selections[0], made, refused, lambda: run.left("check") > 0, about)]
     figures: dict[str, Any] = {"measured": None}

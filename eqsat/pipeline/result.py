@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.base.arguments import PLACES, choice, instance
+from eqsat.base.arguments import PLACES, choice, flag
 from eqsat.errors import InputError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import DeviceLike
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan
-from eqsat.program.ir import Program
+from eqsat.program.ir import Program, apart
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Result:
     def compile(
         self,
         on: str | None = None,
-        device: str | Device | None = None,
+        device: DeviceLike | None = None,
         *,
         tune: float | None = None,
         capture: bool = False,
@@ -77,7 +77,8 @@ class Result:
         """A callable that runs the plan's kernels.
 
         It takes the inputs in order, or one mapping from input name to array. It returns the outputs in the same way:
-        an array, a tuple of arrays, or a mapping from output name to array. On a GPU it takes CuPy arrays, DLPack
+        an array, a tuple of arrays, or a mapping from output name to array, each in memory of its own, also where an
+        output is an input. On a GPU it takes CuPy arrays, DLPack
         tensors (torch) or NumPy arrays and returns the same kind; calls are asynchronous on the caller's stream.
         With `numpy` it can be pickled.
 
@@ -96,7 +97,7 @@ class Result:
         """
         if on is not None:
             choice("compile: on", on, PLACES)
-        instance("compile: capture", capture, bool, "True or False")
+        flag("compile: capture", capture)
         on = on or ("numpy" if device is None else "gpu")
         if on == "gpu":
             from eqsat.gpu.launch.lower import Signature
@@ -142,6 +143,8 @@ class _OnHost:
     run: Callable[..., Any]
 
     def __call__(self, given: Mapping[str, Any]) -> list[Any]:
-        flat = {t.attr("name"): a.reshape(-1) for t, a in self.source.bind_inputs(given, "native").items()}
+        bound = self.source.bind_inputs(given, "native")
+        found = self.run({term.attr("name"): array.reshape(-1) for term, array in bound.items()})
         shapes = [term.shape for term in self.source.outputs.values()]
-        return [array.reshape(shape) for array, shape in zip(self.run(flat), shapes, strict=True)]
+        shaped = [array.reshape(shape) for array, shape in zip(found, shapes, strict=True)]
+        return apart(shaped, bound.values())

@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.base.numerics import COMPARE, ELEMENTWISE, FLOATS, itemsize
 from eqsat.program import ops
-from eqsat.program.ir import Program
+from eqsat.program.ir import Program, evaluated
 from eqsat.program.sizes import FOLDED_WORK, takes_memory
 from eqsat.program.term import Shape, Term, make, rebuilt, topological
 
@@ -67,8 +67,8 @@ def fold_source(program: Program, exact: bool = False) -> Folded:
     needed = _needed(narrowed, _foldable(narrowed, exact))
     if not needed:
         return Folded(narrowed, narrowed, ())
-    computed = Program((), {str(i): term for i, term in enumerate(_in_order(needed, written))}).run({})
-    values = {term: _constant(value, term) for term, value in zip(needed, computed.values(), strict=True)}
+    computed = evaluated(_in_order(needed, written), {})
+    values = {term: _constant(value, term) for term, value in zip(needed, computed, strict=True)}
     return Folded(_substituted(narrowed, values), narrowed, tuple(needed), tuple(values.values()))
 
 
@@ -104,7 +104,7 @@ def _computable(term: Term) -> bool:
 
 
 def _computed(term: Term) -> Term:
-    return _constant(Program((), {"value": term}).run({})["value"], term)
+    return _constant(evaluated([term], {})[0], term)
 
 
 def _constant(value: np.ndarray, term: Term) -> Term:

@@ -11,14 +11,14 @@ return y=%2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eqsat.base.arguments import choice, instance, shown
+from eqsat.base.arguments import choice, instance, no_subclass, shown
 from eqsat.base.graphs import last_reads, operands_first
 from eqsat.base.numerics import Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
 from eqsat.errors import DtypeError, InputError, escaped
@@ -146,13 +146,16 @@ class Program:
                 "float64" any float array serves for a float input).
             precision: "native" rounds every operator to its dtype; "float64" computes every float in float64.
 
+        Returns:
+            output name to array, each in memory of its own, also where an output is an input.
+
         Raises:
             InputError: a missing or unknown name, a wrong shape or dtype, a gather index out of range.
         """
         choice("precision", precision, ("native", "float64"))
         bound = self.bind_inputs(inputs, precision)
         found = evaluated(list(self.outputs.values()), bound, precision)
-        return dict(zip(self.outputs, found, strict=True))
+        return dict(zip(self.outputs, apart(found, bound.values()), strict=True))
 
     def bind_inputs(self, inputs: Mapping[str, Any], precision: Precision = "native") -> dict[Term, Array]:
         """Input terms with their arrays, checked. Raises InputError for a wrong name, shape or dtype."""
@@ -166,6 +169,7 @@ class Program:
             name = term.attr("name")
             if name not in inputs:
                 raise InputError(f"input {name!r} is missing: the program takes {', '.join(names)}")
+            no_subclass(f"input {name!r}", inputs[name])
             try:
                 array = np.asarray(inputs[name])
             except ValueError:
@@ -281,6 +285,17 @@ def evaluated(terms: Sequence[Term], known: Mapping[Term, Array], precision: Pre
             for arg in done:
                 del values[arg]
     return [values[term] for term in terms]
+
+
+def apart(results: Iterable[Array], given: Iterable[Array]) -> list[Array]:
+    """The results, each in writable memory of its own: what shares memory with a given array, with a constant (which is
+    read-only) or with a result before it is copied."""
+    taken, found = list(given), list[Array]()
+    for array in results:
+        shared = not array.flags.writeable or any(np.may_share_memory(array, other) for other in taken)
+        found.append(array.copy() if shared else array)
+        taken.append(found[-1])
+    return found
 
 
 def _apply(term: Term, arrays: list[Array], precision: Precision, calls: dict[Any, Sequence[Array]]) -> Array:

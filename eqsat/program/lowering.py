@@ -16,7 +16,7 @@ from eqsat.errors import InputError
 from eqsat.layout import arithmetic as lay
 from eqsat.layout.arithmetic import Layout
 from eqsat.program.core_table import CAST
-from eqsat.program.ir import Program
+from eqsat.program.ir import evaluated
 from eqsat.program.node import Node, make
 from eqsat.program.term import Shape, Term, topological
 
@@ -103,7 +103,7 @@ def constant_value(term: Term) -> Array | None:
     """The values of a term that depends on constants alone."""
     if any(t.op in ("input", "opaque") for t in topological([term])):
         return None
-    return Program((), {"value": term}).run({})["value"]
+    return evaluated([term], {})[0]
 
 
 def _affine_gather(index: Array, outer: int, n: int, inner: int) -> Layout | None:

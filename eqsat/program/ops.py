@@ -22,6 +22,7 @@ from eqsat.base import numerics
 from eqsat.base.numerics import BINARY, COMPARE, ELEMENTWISE, REDUCTIONS, UNARY, Array, Windows, np_dtype
 from eqsat.errors import InputError, ShapeError, unknown
 from eqsat.program import lowering, shapes
+from eqsat.program.sizes import check_size
 from eqsat.program.term import OPS, ConstArray, Op, Shape, Term, make, row
 
 __all__ = ["BINARY", "COMPARE", "OPS", "REDUCTIONS", "UNARY", "Op", "row"]  # and every builder below
@@ -143,9 +144,10 @@ def input(name: str, shape: Sequence[int], dtype: str = "float32") -> Term:
 def constant(value: Any, dtype: str | None = None) -> Term:
     """The values of an array (or of nested lists: then floats are float32 and integers int64).
 
-    Raises DtypeError for an element type that programs don't have.
+    Raises DtypeError for an element type that programs don't have, and InputError for more elements than they hold.
     """
     array = np.asarray(value)
+    check_size(array, "a constant")  # a view may repeat few elements, of which a constant would have each in memory
     if dtype is not None:
         array = array.astype(np_dtype(dtype))
     elif not isinstance(value, np.ndarray | np.generic) and array.dtype == np.float64:

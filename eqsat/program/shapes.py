@@ -167,8 +167,9 @@ def concat(*xs: Typed, axis: int) -> Type:
 
 
 def pad(x: Typed, lo: Shape, hi: Shape, value: float) -> Type:
-    if not len(lo) == len(hi) == len(x.shape) or min((*lo, *hi), default=0) < 0:
-        raise ShapeError(f"pad takes a non-negative lo and hi per axis, got {lo} and {hi} for {x.shape}")
+    whole = all(isinstance(n, int) and n >= 0 for n in (*lo, *hi))
+    if not len(lo) == len(hi) == len(x.shape) or not whole:
+        raise ShapeError(f"pad takes a non-negative lo and hi per axis, whole numbers, got {lo} and {hi} for {x.shape}")
     return tuple(n + p + q for n, p, q in zip(x.shape, lo, hi, strict=True)), x.dtype
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eqsat.base.numerics import Array
 from eqsat.errors import InputError
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
@@ -22,7 +23,7 @@ _FREE = frozenset({"constant", "full", "broadcast", "slice", "transpose"})
 """Operators whose results take no memory of their own."""
 
 
-def check_size(term: Term, what: str) -> None:
+def check_size(term: Term | Array, what: str) -> None:
     """Raises InputError for a value of more than LARGEST elements, or MOST_DIMS dims."""
     if term.ndim > MOST_DIMS:
         raise InputError(f"{what} has {term.ndim} dims; at most {MOST_DIMS} are handled")

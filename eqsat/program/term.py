@@ -27,7 +27,7 @@ import numpy as np
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.mapped import blocks
-from eqsat.base.numerics import SHORT, Array, dtype_name
+from eqsat.base.numerics import SHORT, Array, dtype_name, np_dtype
 from eqsat.errors import InputError, unknown
 from eqsat.program import shapes
 
@@ -52,8 +52,7 @@ class ConstArray:
     """
 
     def __init__(self, array: Array) -> None:
-        dtype_name(array.dtype)
-        own = np.ascontiguousarray(array).reshape(array.shape)
+        own = np.ascontiguousarray(array, np_dtype(dtype_name(array.dtype))).reshape(array.shape)
         if _shared_and_writeable(own):
             own = own.copy()
         own.flags.writeable = False

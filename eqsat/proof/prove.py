@@ -186,7 +186,7 @@ def prove(
     for program in (left, right):
         instance("prove", program, Program, "two Programs (eqsat.trace, from_onnx, from_torch)")
         check_program(program)
-    seconds("time_limit", time_limit)
+    time_limit = seconds("time_limit", time_limit)
     if assume is not None:
         texts = [assume] if isinstance(assume, str) else assume
         instance("prove: assume", texts, Sequence, "a text such as '0 <= i < n', or several")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.base.arguments import choice, instance, seconds, shown, whole
+from eqsat.base.arguments import choice, flag, seconds, shown, whole
 from eqsat.base.memory_limit import memory_limit as memory_limit_of
 from eqsat.errors import InputError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import Device, DeviceLike
 from eqsat.extract.device.table import device as find_device
 from eqsat.language.rule import ALLOWED, AnyRule, Policy
 from eqsat.program.ir import Program
@@ -29,6 +29,7 @@ class Asked:
         inputs: arrays by name on which nothing may overflow.
         memory: bytes that this process may take.
         measure_threads: threads of each plan that is measured; None if none is.
+        explain_time: seconds for the steps to the result.
     """
 
     device: Device
@@ -39,6 +40,7 @@ class Asked:
     inputs: Mapping[str, Any] | None = None
     memory: int = field(default_factory=lambda: memory_limit_of(None))
     measure_threads: int | None = None
+    explain_time: float = 0.0
 
     @property
     def exact(self) -> bool:
@@ -48,7 +50,7 @@ class Asked:
 
 def judged(
     program: Program,
-    device: str | Device,
+    device: DeviceLike,
     numerics: Policy,
     rules: Sequence[AnyRule] | None,
     progress: Callable[[str, float], None] | None,
@@ -69,17 +71,16 @@ def judged(
         raise InputError(f"optimize takes a Program (eqsat.trace, from_onnx, from_torch), got {type(program).__name__}")
     check_program(program)
     memory = memory_limit_of(memory_limit)
-    row, goal = _row(device), Objective.of(objective)
-    whole("top", top, 1)
+    row, goal, plans = _row(device), Objective.of(objective), whole("top", top, 1)
     if progress is not None and not callable(progress):
         raise InputError(f"progress {shown(progress)}: expected a function of a stage and a fraction, or None")
-    seconds("explain_time", explain_time)
+    explaining = seconds("explain_time", explain_time)
     if inputs is not None:
         program.bind_inputs(inputs, "float64")
-    instance("measure", measure, bool, "True or False")
-    whole("measure_threads", measure_threads, 1)
-    threads = measure_threads if measure and row.runtime and not goal.memory else None
-    return Asked(row, usable(numerics, rules), numerics, goal, top, inputs, memory, threads)
+    threads = whole("measure_threads", measure_threads, 1)
+    measured = flag("measure", measure) and row.runtime and not goal.memory
+    known = usable(numerics, rules)
+    return Asked(row, known, numerics, goal, plans, inputs, memory, threads if measured else None, explaining)
 
 
 def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, ...]:
@@ -103,7 +104,7 @@ def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, 
     return tuple(allowed(given, numerics))
 
 
-def _row(device: str | Device) -> Device:
+def _row(device: DeviceLike) -> Device:
     """The row of a device; `auto` is the GPU of this machine."""
     if not isinstance(device, str) or device != "auto":
         return find_device(device)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from eqsat.base.arguments import shown
+from eqsat.base.arguments import real, shown
 from eqsat.errors import InputError
 
 _FORMS = 'latency, memory, mix:W with 0 <= W <= 1, or {"latency": a, "memory": b}'
@@ -40,13 +40,13 @@ class Objective:
             if not 0 <= weight <= 1 or (share and kind != "mix"):
                 raise InputError(f"objective {given!r}: expected {_FORMS}")
             return Objective(1 - weight, weight)
-        if not isinstance(given, Mapping) or not all(isinstance(w, int | float) for w in given.values()):
+        if not isinstance(given, Mapping):
             raise InputError(f"objective {shown(given)}: expected {_FORMS}")
         unknown = sorted(set(map(str, given)) - {"latency", "memory"})
-        weights = [given.get("latency", 0.0), given.get("memory", 0.0)]
-        if unknown or not all(isfinite(w) and w >= 0 for w in weights) or not any(weights):
+        weights = [w for w in (real(given.get(name, 0.0)) for name in ("latency", "memory")) if w is not None]
+        if unknown or len(weights) < 2 or not all(isfinite(w) and w >= 0 for w in weights) or not any(weights):
             raise InputError(f"objective {dict(given)!r}: expected {_FORMS}, weights at least 0 and not both 0")
-        return Objective(*map(float, weights))
+        return Objective(*weights)
 
     def value(self, cost: float, peak: float, written_cost: float, written_peak: float) -> float:
         """The value of a plan: its weighted cost and peak, relative to those of the program as written.

@@ -534,7 +534,10 @@ def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", consta
     if not isinstance(mode, str) or mode != "constant":
         raise InputError(f"pad takes mode constant, got {mode!r}")
     term = term_of(x)
-    widths = np.broadcast_to(np.asarray(pad_width), (term.ndim, 2)).tolist()
+    given = np.asarray(pad_width)
+    if given.dtype.kind not in "iu":
+        raise InputError(f"pad takes whole numbers as widths, got {shown(pad_width)}")
+    widths = np.broadcast_to(given, (term.ndim, 2)).tolist()
     if any(n < 0 for pair in widths for n in pair):
         raise InputError(f"pad takes widths of at least 0, got {shown(pad_width)}: use a slice to take away")
     return Tracer(ops.pad(term, [lo for lo, _ in widths], [hi for _, hi in widths], constant_values))

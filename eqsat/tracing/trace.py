@@ -25,7 +25,7 @@ import numpy as np
 
 import eqsat.tracing.functions  # noqa: F401  (registers the functions of traced values)
 from eqsat.base import arguments
-from eqsat.base.arguments import instance, shown
+from eqsat.base.arguments import instance, no_subclass, shown
 from eqsat.base.numerics import dtype_name
 from eqsat.errors import InputError
 from eqsat.program import ops
@@ -134,6 +134,7 @@ def spec_of(value: Any) -> Spec | None:
     """The spec of an argument that is an array or a spec; None for anything else."""
     if isinstance(value, Spec):
         return value
+    no_subclass("an argument", value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return Spec(tuple(value.shape), dtype_name(str(value.dtype).removeprefix("torch.")))
     return None
@@ -152,7 +153,8 @@ class Results:
             keys = list(returned)
             return Results({str(k): v for k, v in returned.items()}, lambda xs: dict(zip(keys, xs, strict=True)))
         if isinstance(returned, list | tuple):
-            return Results({f"out{i}": v for i, v in enumerate(returned)}, type(returned))
+            made = getattr(type(returned), "_make", type(returned))  # a namedtuple takes its elements one by one
+            return Results({f"out{i}": v for i, v in enumerate(returned)}, made)
         return Results({"out": returned}, lambda xs: xs[0])
 
     def terms(self) -> dict[str, Term]:

@@ -18,7 +18,7 @@ from weakref import ref
 
 import numpy as np
 
-from eqsat.base.arguments import shown
+from eqsat.base.arguments import no_subclass, shown
 from eqsat.base.numerics import INTS, dtype_name, np_dtype
 from eqsat.errors import DtypeError, InputError, NoAttributeError, ShapeError
 from eqsat.program import ops
@@ -285,6 +285,7 @@ def term_of(value: Value) -> Term:
     """The term of a traced value; anything else becomes a constant."""
     if isinstance(value, Tracer):
         return value.term
+    no_subclass("a constant", value)
     try:
         array = np.asarray(value)
     except ValueError:

@@ -8,6 +8,7 @@ bandwidth that a plain copy reaches. Some figures of Hopper were measured on an 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -241,7 +242,11 @@ ROWS = (
 DEVICES: dict[str, Device] = {row.name: row for row in ROWS}
 
 
-def device(name: str | Device) -> Device:
+DeviceLike = str | os.PathLike[str] | Device
+"""What names a device: its name, the path of a file of measured figures, or a row."""
+
+
+def device(name: DeviceLike) -> Device:
     """The row with this name, or from this file (`eqsat.extract.device.files`); a row is returned as it is.
 
     Raises:
@@ -249,6 +254,8 @@ def device(name: str | Device) -> Device:
     """
     if isinstance(name, Device):
         return name
+    if isinstance(name, os.PathLike):
+        return _measured(Path(name))
     if not isinstance(name, str):
         raise InputError(f"device: expected the name of one, a file of measured figures or a row, got {shown(name)}")
     if name.endswith(".json"):

@@ -22,7 +22,7 @@ import numpy as np
 
 from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import Device, DeviceLike
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Kernel as PlanKernel
 from eqsat.extract.plan.plan import Plan, Result
@@ -117,7 +117,7 @@ class Launches:
 
 def lower(
     plan: Plan,
-    device: str | Device,
+    device: DeviceLike,
     signature: Signature | None = None,
     *,
     own_outputs: bool = False,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.arguments import no_subclass
 from eqsat.base.numerics import dtype_name, np_dtype
 from eqsat.errors import InputError
 from eqsat.gpu.launch.grouping import ACCESS_ALIGNMENT
@@ -54,6 +55,7 @@ class Taker:
         elif _speaks_dlpack(given):
             array = self._from_dlpack(buffer, given)
         else:
+            no_subclass(f"input {buffer.name!r}", given)
             array = self._from_host(buffer, np.asarray(given))
         self._check(buffer, array.shape, array.dtype.name)
         if array.device.id != self.device:
@@ -62,8 +64,10 @@ class Taker:
         return flat if flat.data.ptr % ACCESS_ALIGNMENT == 0 else flat.copy()
 
     def _from_host(self, buffer: Buffer, array: np.ndarray[Any, Any]) -> Any:
-        self._check(buffer, array.shape, dtype_name(array.dtype))
-        return self.cupy.asarray(np.ascontiguousarray(array).view(carrier(array.dtype)).reshape(array.shape))
+        dtype = dtype_name(array.dtype)
+        self._check(buffer, array.shape, dtype)
+        own = np.ascontiguousarray(array, np_dtype(dtype))
+        return self.cupy.asarray(own.view(carrier(own.dtype)).reshape(array.shape))
 
     def _from_dlpack(self, buffer: Buffer, given: Any) -> Any:
         kind, index = given.__dlpack_device__()

@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
-from eqsat.extract.device.table import DEVICES, Device
+from eqsat.extract.device.table import DEVICES, Device, DeviceLike
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.build.compilers import failed
@@ -102,7 +102,7 @@ def _failures(cuda: Any) -> tuple[type[Exception], ...]:
         return known
 
 
-def this_machine(device: str | Device = "auto") -> Machine:
+def this_machine(device: DeviceLike = "auto") -> Machine:
     """The GPU of this machine.
 
     Args:
@@ -206,7 +206,7 @@ class GpuPlan:
     def __init__(
         self,
         plan: Plan,
-        device: str | Device = "auto",
+        device: DeviceLike = "auto",
         signature: Signature | None = None,
         *,
         choices: Choices | None = None,
@@ -252,7 +252,7 @@ class GpuPlan:
         """
         giver = Giver(self.cupy, self.machine.index, inputs.values())
         with self.guarded(), giver.stream():
-            return self.given(giver, self.run(self.taken(inputs)))
+            return self.given(giver, self._apart(self.run(self.taken(inputs))))
 
     def run_host(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The flat roots as NumPy arrays, given NumPy arrays by name."""
@@ -274,6 +274,14 @@ class GpuPlan:
         memory = self._memory(taken)
         self._launch_all(memory)
         return self._results(memory)
+
+    def _apart(self, results: list[Any]) -> list[Any]:
+        """The results, each in memory of its own: those that lie in an input, a constant or another one are copied."""
+        places, buffers = self.launches.results, self.launches.buffers
+        return [
+            array.copy() if buffers[place.buffer].kind in ("input", "constant") or place in places[:i] else array
+            for i, (array, place) in enumerate(zip(results, places, strict=True))
+        ]
 
     def given(self, giver: Giver, results: list[Any]) -> list[Any]:
         """Results as arrays of the caller's kind."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import DeviceLike
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan, Result
 from eqsat.gpu import simt
@@ -33,7 +33,7 @@ _POISON = 0xFF
 """Every byte of memory that nothing has written: NaN in all float types."""
 
 
-def runner(plan: Plan, on: str, device: str | Device) -> Runner:
+def runner(plan: Plan, on: str, device: DeviceLike) -> Runner:
     """A function from input name to flat array to the flat roots.
 
     Args:
@@ -53,7 +53,7 @@ def runner(plan: Plan, on: str, device: str | Device) -> Runner:
 
 
 def run_simt(
-    plan: Plan, inputs: Mapping[str, Array], device: str | Device = "mi300x", order: int = simt.FORWARD
+    plan: Plan, inputs: Mapping[str, Array], device: DeviceLike = "mi300x", order: int = simt.FORWARD
 ) -> list[Array]:
     """The flat roots of a plan, by the device's own kernels in the SIMT checker.
 
@@ -64,7 +64,7 @@ def run_simt(
     return run_launches(lower(plan, device), inputs, order)
 
 
-def run_gpu(plan: Plan, inputs: Mapping[str, Any], device: str | Device = "auto") -> list[Any]:
+def run_gpu(plan: Plan, inputs: Mapping[str, Any], device: DeviceLike = "auto") -> list[Any]:
     """The roots of a plan, once; `gpu_runner` keeps what is compiled.
 
     Args:
@@ -78,7 +78,7 @@ def run_gpu(plan: Plan, inputs: Mapping[str, Any], device: str | Device = "auto"
     return GpuPlan(plan, device)(inputs)
 
 
-def gpu_target(device: str | Device) -> Target:
+def gpu_target(device: DeviceLike) -> Target:
     """The instruction set of a device.
 
     Raises:
@@ -90,7 +90,7 @@ def gpu_target(device: str | Device) -> Target:
     return TARGETS[row.arch]
 
 
-def texts(plan: Plan, device: str | Device) -> list[tuple[tuple[int, ...], Kernel]]:
+def texts(plan: Plan, device: DeviceLike) -> list[tuple[tuple[int, ...], Kernel]]:
     """Every kernel text of a plan, with the positions of the plan's kernels that it computes.
 
     A kernel may be several texts (sums in slices), several kernels one (a group), and some have none: opaque operators,
@@ -113,7 +113,7 @@ def texts(plan: Plan, device: str | Device) -> list[tuple[tuple[int, ...], Kerne
 
 def gpu_runner(
     plan: Plan,
-    device: str | Device,
+    device: DeviceLike,
     signature: Signature,
     tune: float | None = None,
     capture: bool = False,

@@ -20,7 +20,7 @@ import numpy as np
 from eqsat.base.compare import relative_error
 from eqsat.base.numerics import is_float, np_dtype, random_array
 from eqsat.errors import EqsatError
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import DeviceLike
 from eqsat.extract.plan.plan import Kernel, Plan, Result
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.launch.grouping import groups
@@ -75,7 +75,7 @@ class Tuning:
 
 def tune(
     plan: Plan,
-    device: str | Device = "auto",
+    device: DeviceLike = "auto",
     seconds: float = 10.0,
     *,
     clock: Clock = time.monotonic,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -163,6 +164,21 @@ def test_a_file_that_gains_nothing_is_copied(tmp_path: Path) -> None:
     found.save(out)
     assert found.model is None
     assert out.read_bytes() == file.read_bytes()
+
+
+def test_sizes_may_be_numbers_of_numpy() -> None:
+    def at(sizes: Mapping[str, int]) -> Program:
+        return eqsat.trace(lambda x: x + x, eqsat.spec((sizes["n"], 3)))
+
+    ends: Any = np.int64(2), np.int32(9)
+    best = eqsat.optimize_dynamic(at, {"n": ends}, time_limit=1)
+    assert best.family.ranges == {"n": (2, 9)}
+    assert best.at({"n": 4}) == best.at({"n": np.int64(4)})  # pyright: ignore[reportArgumentType]
+    for wrong in ({}, {"n": 4, "m": 4}):
+        with pytest.raises(InputError, match=r"^at takes sizes of n, got"):
+            best.at(wrong)
+    with pytest.raises(InputError, match=r"^at: size 0 for dimension 'n' is no positive integer"):
+        best.at({"n": 0})
 
 
 @pytest.mark.parametrize(

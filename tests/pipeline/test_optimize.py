@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ import eqsat
 from eqsat.errors import InputError
 from eqsat.program.ir import Program
 from eqsat.testing import assert_equivalent, programs
+from support.fake_cupy import FakeArray, FakeCupy
 from support.programs import weight, wide_sum
 
 spec = eqsat.spec
@@ -373,6 +376,23 @@ def test_bad_arguments_say_what_is_valid(arguments: dict, message: str):
         eqsat.optimize(eqsat.trace(lambda x: x + 1.0, spec((3,))), **arguments)
 
 
+def test_numbers_of_numpy_and_paths_are_taken(tmp_path: Path):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"schema": 1, "base": "mi300x", "figures": {}}))
+    found = eqsat.optimize(
+        eqsat.trace(lambda x: x + 1.0, spec(3)),
+        file,
+        time_limit=np.float32(1),  # pyright: ignore[reportArgumentType]
+        explain_time=np.int64(0),  # pyright: ignore[reportArgumentType]
+        measure=np.bool_(False),  # pyright: ignore[reportArgumentType]
+        memory_limit=np.int64(1 << 33),  # pyright: ignore[reportArgumentType]
+        measure_threads=np.int32(1),  # pyright: ignore[reportArgumentType]
+        objective={"latency": np.float32(1), "memory": np.int64(1)},  # pyright: ignore[reportArgumentType]
+        top=np.int8(1),  # pyright: ignore[reportArgumentType]
+    )
+    assert json.loads(json.dumps(found.report))["device"] == "mi300x"
+
+
 def test_what_is_no_program_is_refused_by_what_it_is():
     with pytest.raises(InputError, match=r"takes a Program \(eqsat.trace, from_onnx, from_torch\), got str"):
         eqsat.optimize("model.onnx")  # pyright: ignore[reportArgumentType]
@@ -392,6 +412,28 @@ def test_compiled_programs_check_what_they_are_given():
         best.compile(on="tpu")
     with pytest.raises(InputError, match="there is no 'nope'"):
         best.compile(on="numpy", device="nope")
+
+
+@pytest.mark.parametrize("on", ["numpy", "simt", "gpu"])
+def test_outputs_of_compiled_programs_have_memory_of_their_own(on: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
+    table = weight(2, 2)
+    source = eqsat.trace(lambda x: (x.copy(), x * 1.0, x.T, x + 1, x + 1, table, eqsat.exp(table)), spec((2, 2)))
+    call = eqsat.optimize(source, device="mi300x", time_limit=5, explain_time=0).compile(on)
+    x = np.ones((2, 2), np.float32).view(FakeArray)
+    expected = [y.copy() for y in call(x)]
+    for y, wanted in zip(call(x), expected, strict=True):
+        np.testing.assert_array_equal(y, wanted)
+        y += 5
+    for y, wanted in zip(call(x), expected, strict=True):
+        np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("on", ["numpy", "simt", "gpu"])
+def test_compiled_programs_take_bytes_in_any_order(on: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
+    call = eqsat.optimize(eqsat.trace(lambda x: x * 2, spec(3)), device="mi300x", time_limit=1).compile(on)
+    np.testing.assert_array_equal(np.asarray(call(np.arange(3, dtype=">f4"))), np.array([0, 2, 4], np.float32))
 
 
 def interrupted(source: Program, stage: str) -> eqsat.Result:

@@ -266,6 +266,28 @@ def test_running_twice_gives_the_same_bits(p: Program) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("array", [np.ma.masked_equal(np.ones((2, 2)), 1), np.ones((2, 2)).view(np.matrix)])
+def test_arrays_that_compute_in_another_way_are_refused(array: Any) -> None:
+    x = ops.input("x", (2, 2), "float64")
+    with pytest.raises(InputError, match=r"input 'x' is a (masked array|numpy\.matrix), and its"):
+        Program((x,), {"y": ops.neg(x)}).run({"x": array})
+
+
+def test_outputs_have_memory_of_their_own() -> None:
+    x, w = ops.input("x", (2, 2)), ops.constant(np.ones((2, 2), np.float32))
+    y = ops.neg(x)
+    p = Program((x,), {"x": x, "turned": ops.transpose(x, (1, 0)), "w": w, "row": ops.broadcast(w, (2, 2, 2)), "y": y})
+    p = Program(p.inputs, {**p.outputs, "again": y, "flat": ops.reshape(y, (4,))})
+    given = {"x": np.ones((2, 2), np.float32)}
+    expected = {name: array.copy() for name, array in p.run(given).items()}
+    found = p.run(given)
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name])
+        array += 5
+    for name, array in p.run(given).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
 # Costs
 
 

@@ -230,6 +230,11 @@ IMAGE = ops.input("m", (1, 4, 5))
         (lambda: ops.concat([X, X], 2), ShapeError, "an axis of 2 dims lies in [-2, 2), got 2"),
         (lambda: ops.pad(X, (0, -4), (0, -3)), ShapeError, "takes away more than"),
         (lambda: ops.make("pad", X, lo=(-1, 0), hi=(0, 0), value=0.0), ShapeError, "a non-negative lo and hi per axis"),
+        (
+            lambda: ops.make("pad", X, lo=(2.5, 0), hi=(0, 0), value=0.0),
+            ShapeError,
+            "per axis, whole numbers, got (2.5, 0)",
+        ),
         (lambda: ops.sum_(X, (0, 0)), ShapeError, "axes are distinct, got (0, 0)"),
         (lambda: ops.sum_(B), DtypeError, "sum takes float or int operands, got bool"),
         (lambda: ops.amax(ops.full(0, (2, 0)), 1), ShapeError, "max takes axes of at least one element"),

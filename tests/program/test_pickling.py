@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import pickle
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
@@ -39,6 +41,36 @@ def test_a_result_runs_after_its_travels():
     np.testing.assert_array_equal(travelled(result.compile())(x), result.compile()(x))
     assert found.report == result.report
     assert found.source == result.source
+
+
+def doubled(sizes: Mapping[str, int]) -> Program:
+    return eqsat.trace(lambda x: x + x, eqsat.spec((sizes["n"], 3)))
+
+
+@eqsat.jit
+def tripled(x: Any) -> Any:
+    return x * 3
+
+
+def test_the_package_travels_by_its_name():
+    assert travelled(eqsat) is eqsat
+
+
+def test_a_jitted_function_travels_by_its_name_or_with_its_function():
+    assert travelled(tripled) is tripled
+    assert copy.deepcopy(tripled) is tripled
+    other = eqsat.jit(np.tanh, on="simt", dynamic={"x": ("n",)}, ranges={"n": (1, 2)}, time_limit=1)
+    found = travelled(other)
+    assert found.__reduce__() == other.__reduce__()
+    local = eqsat.jit(lambda x: x + 1, time_limit=1)
+    x = np.ones(3, np.float32)
+    np.testing.assert_array_equal(copy.deepcopy(local)(x), x + 1)
+
+
+def test_a_result_for_a_range_of_sizes_travels():
+    found = travelled(eqsat.optimize_dynamic(doubled, {"n": (2, 9)}, time_limit=1))
+    assert found.at({"n": 4}).inputs == doubled({"n": 4}).inputs
+    assert found.family.at({"n": 4}) == doubled({"n": 4})
 
 
 def test_terms_and_nodes_are_interned_again():

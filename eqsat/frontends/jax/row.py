@@ -11,11 +11,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from eqsat.base.numerics import Array
 from eqsat.frontends.terms.declined import Declined
-from eqsat.program.ir import Program
+from eqsat.program.ir import evaluated
 from eqsat.program.term import Term, topological
 
 Built = Term | Sequence[Term]
@@ -52,4 +50,4 @@ def known(term: Term) -> Array | None:
     """The value of a term that depends on constants alone; None for any other."""
     if any(t.op in ("input", "opaque") for t in topological([term])):
         return None
-    return np.asarray(Program((), {"value": term}).run({})["value"])
+    return evaluated([term], {})[0]

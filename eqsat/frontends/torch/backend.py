@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from eqsat.base.arguments import choice, instance, seconds, shown
+from eqsat.base.arguments import choice, flag, seconds, shown
 from eqsat.base.time_budget import TimeBudget
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.device.table import DEVICES, Device
@@ -60,7 +60,7 @@ class Options:
                 raise InputError(f"torch.compile: eqsat has no option {shown(name)}; use {', '.join(names)}")
         options = cls(**given)
         choice("codegen", options.codegen, CODEGEN)
-        instance("freeze", options.freeze, bool, "True or False")
+        flag("freeze", options.freeze)
         choice("numerics", options.numerics, ("exact", "reassociate", "fast"))
         seconds("time_limit", options.time_limit)
         if options.device is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from eqsat.base.arguments import integer
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE, code_name
 
@@ -100,10 +101,13 @@ class OpenDimensions:
 
 def checked_sizes(sizes: Mapping[str, int] | None, label: str) -> Mapping[str, int]:
     """The sizes, checked to be whole numbers of at least 1 (not bool or float)."""
+    checked: dict[str, int] = {}
     for key, size in (sizes or {}).items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        number = integer(size)
+        if number is None or number < 1:
             raise InputError(f"{label}: size {size!r} for dimension '{key}' is no positive integer; give one")
-    return sizes or {}
+        checked[key] = number
+    return checked
 
 
 def input_types(inputs: Iterable[ValueInfoProto], open_dims: OpenDimensions, label: str) -> list[Declared]:
