@@ -108,8 +108,8 @@ class Search:
             its e-graph expected to take. PNASNet's forms of 300 nodes took 3 s, MobileNetV2's of 112 took 1.4.
         per_square: expected seconds for a form, for each square of its nodes. Forms of Swin with 23, 39 and 69 nodes
             took 0.15, 0.3 and 1.0 s, those of MobileNetV2 with 58, 85 and 112 took 0.5, 1.3 and 4: 1.5e-4 to 3.2e-4.
-        per_node: the most that is expected of a large form, for each node: Mamba's 176 took 6 s, T5's 329 took 7, and
-            U-Net's 394 took 6.
+        per_node: the most that is expected for a program searched whole, for each node: Mamba's 176 took 6 s, T5's 329
+            took 7, and U-Net's 394 took 6.
     """
 
     starting: float = 0.5
@@ -132,7 +132,11 @@ class Search:
 
     def expected(self, size: int) -> float:
         """Expected seconds for a form of so many nodes."""
-        return min(self.per_square * size, self.per_node) * size
+        return self.per_square * size**2
+
+    def whole(self, size: int) -> float:
+        """Expected seconds for a program of so many nodes in one part."""
+        return min(self.expected(size), self.per_node * size)
 
     def first_look(self, size: int, fuses: bool) -> float:
         """Expected seconds for saturating a form of so many nodes, and for the first cover of its e-graph."""

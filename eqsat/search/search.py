@@ -65,7 +65,7 @@ class Problem:
         whole = uncut(self.core.roots) if len(self.parts) > 1 else None
         if whole is None:
             return None
-        seconds = limits.SEARCH.expected(len(topological(whole.form)))
+        seconds = limits.SEARCH.whole(len(topological(whole.form)))
         return replace(self, parts=(whole,)) if seconds <= limits.SEARCH.uncut * self.budget.limit else None
 
     def sizes(self) -> dict[Form, int]:
