@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.compare import relative_error
+from eqsat.base.files import elsewhere
 from eqsat.base.numerics import Array, is_float
 from eqsat.base.worker import Send, Worker, ending
 from eqsat.check.inputs import SEED, random_values
@@ -123,7 +124,9 @@ def compared(
         raise NotCompared(f"it may take {needed:.2g} s, and {seconds:.2g} s were left")
     worker = Worker("eqsat.frontends.runtime:Comparisons", max(0, memory) + _SPACE, _ONE_HEAP)
     try:
-        worker.send((source, result, list(program.outputs), tolerance_of(program), program.inputs))
+        worker.send(
+            (elsewhere(source), elsewhere(result), list(program.outputs), tolerance_of(program), program.inputs)
+        )
         answer = worker.receive(seconds)
     except KeyboardInterrupt:
         raise NotCompared("it was interrupted") from None
