@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import onnx
 import pytest
 
 from eqsat.base.worker import Worker
+from eqsat.cli.shared.race import race
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.runtime import Agreement, NotCompared, compared, seconds_needed
 from support.cli import chain, document, printed
@@ -116,6 +119,15 @@ def test_an_interrupted_comparison_is_told_as_one(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Worker, "receive", interrupted)
     with pytest.raises(NotCompared, match="it was interrupted"):
         of_both(tmp_path, scaled(1.5), scaled(1.5))
+
+
+def test_a_race_hears_ctrl_c_while_a_file_runs(tmp_path: Path) -> None:
+    endless = tmp_path / "endless.onnx"
+    onnx.save(looping(1 << 40), endless)
+    ctrl_c = threading.Timer(2.0, signal.raise_signal, [signal.SIGINT])
+    ctrl_c.start()
+    with pytest.raises(KeyboardInterrupt):
+        race([endless, endless], "onnxruntime", None, 1, 1, SECONDS)
 
 
 def test_optimize_says_that_and_why_its_file_is_not_compared(tmp_path: Path) -> None:

@@ -20,7 +20,20 @@ def race(
 
     Raises:
         InputError: not two files, or the runtime is not installed or cannot run one of them.
+        KeyboardInterrupt: Ctrl-C, which is heard while a file runs.
     """
+    from eqsat.base.interrupt import Interruptible
+
+    found = Interruptible().run(lambda: _raced(models, on, shape, rounds, threads, time_limit), None, grace=0.0)
+    if found is None:
+        raise KeyboardInterrupt
+    return found
+
+
+def _raced(
+    models: Sequence[Path], on: str, shape: Sequence[str] | None, rounds: int, threads: int, time_limit: float
+) -> dict[str, Any]:
+    """`race`, on a thread of its own."""
     from eqsat.base.turns import CONFIDENCE, in_turns, ratio
     from eqsat.cli.shared.search import load
     from eqsat.frontends.execution import RuntimeRefuses, installed
