@@ -235,6 +235,12 @@ def keep_pipe(path: Path) -> None:
             os.dup2(file.fileno(), descriptor)
 
 
+def elsewhere(path: Target) -> Target:
+    """The path by which another process opens the same file: a descriptor's number means a file of its own there."""
+    descriptor = _descriptor(path)
+    return path if descriptor is None else f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     """Reading a file fails in one line."""

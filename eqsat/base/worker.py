@@ -20,6 +20,7 @@ import os
 import pickle
 import queue
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -264,6 +265,13 @@ def _forget_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
+
+
+def ending(code: int) -> str:
+    """Why a process ended, by its exit code."""
+    if code < 0:
+        return signal.Signals(-code).name
+    return "out of memory" if code == errno.ENOMEM else f"exit code {code}"
 
 
 def packed(value: Any) -> bytes:

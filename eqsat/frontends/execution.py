@@ -30,6 +30,10 @@ class RuntimeRefuses(EqsatError):
     """A runtime cannot load or run a file; the message is its own."""
 
 
+class RuntimeLacksMemory(RuntimeRefuses):
+    """It could with more memory."""
+
+
 class Runtime(Protocol):
     """What executes model files.
 
@@ -52,6 +56,9 @@ class Runtime(Protocol):
 PROFILED_RUNS = 10
 
 _KERNEL = "_kernel_time"
+
+_LACKS_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
+"""How onnxruntime's messages say so: it has no type of error for that."""
 
 _DTYPES = {name.removeprefix("tensor(").removesuffix(")"): dtype for dtype, name in TENSOR_TYPE.items()}
 
@@ -161,7 +168,8 @@ class OnnxRuntime:
         try:
             yield
         except self._errors as error:
-            raise RuntimeRefuses(one_line(str(error))) from error
+            lacks_memory = any(words in str(error) for words in _LACKS_MEMORY)
+            raise (RuntimeLacksMemory if lacks_memory else RuntimeRefuses)(one_line(str(error))) from error
 
 
 def _shapes(entries: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Shaped, ...]:

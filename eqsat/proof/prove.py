@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 
 from eqsat.base.arguments import instance, seconds
-from eqsat.base.memory_limit import collector_paused
-from eqsat.base.numerics import Array
+from eqsat.base.memory_limit import collector_paused, in_use, memory_limit
+from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
@@ -40,7 +40,7 @@ from eqsat.proof.normal_form.elements import Agreement, compare
 from eqsat.proof.sweep import Cut, Sample, Swept, sample, sweep
 from eqsat.proof.values.ahead import Ahead
 from eqsat.proof.values.intervals import OutOfTime
-from eqsat.proof.values.points import typical
+from eqsat.proof.values.points import JUMPS, elements_tried, typical
 from eqsat.proof.values.refute import Difference, Refutation, Search
 from eqsat.proof.values.signatures import Index
 from eqsat.verify.pairing import lowered, matched, ordered
@@ -68,6 +68,9 @@ _SWEEP_SHARE, _CERTIFIED_SHARE = 0.9, 0.7
 
 _EXCHANGE_SHARE = 0.5
 """Of the time that is left to a sweep, for the one value that differs, where outputs did by little."""
+
+_TRIED = 5e7
+"""Elements of inputs and outputs that are drawn and computed per second on one core, at most."""
 
 _MOST_SHOWN = 100
 """Steps that a notebook shows."""
@@ -204,7 +207,8 @@ def prove(
     progress("trying inputs", 0.0)
     pair = _Pair(left, right, names, bounds)
     cores = pair.left, pair.right
-    refutation = None if pair.same else Refutation(left, right, names, bounds=bounds, cores=cores)
+    untried = "" if pair.same else _too_large(left, right, deadline)
+    refutation = None if pair.same or untried else Refutation(left, right, names, bounds=bounds, cores=cores)
     looking = _REFUTING_SHARE * time_limit
     search = Search(None, 0, True)
     sampled = pair.sample(deadline) if refutation and refutation.large and pair.is_swept(certify) else None
@@ -220,7 +224,7 @@ def prove(
         until = deadline - looking if search.more or search.unsure else deadline
         if refutation and search.unsure:
             pair.doubt = _Doubt(search.at, partial(refutation.told_apart, seconds=looking))
-        proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, progress, certify)
+        proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, progress, certify, not untried)
     if proof.verdict == "unknown" and refutation and (search.more or search.unsure):
         nearer = refutation.told_apart(pair.nearer, looking)
         search = nearer if nearer.found or nearer.unsure else search
@@ -228,10 +232,12 @@ def prove(
             proof = _refuted(nearer.found, nearer.points)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "both programs have finite values on none of the inputs that were tried")
+    if proof.verdict == "unknown" and untried:
+        proof.reason += f"; no inputs were tried: {untried}"
     if proof.verdict == "unknown" and search.unsure:
-        proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {_why_unsure(search)}"
+        proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {_why_unsure(search, left, right)}"
         if not search.infinite:
-            proof.within_rounding = search.unsure, search.rounding
+            proof.within_rounding = search.unsure, search.rounding or 0.0
     proof.seconds = time.monotonic() - begun
     proof.assumed = [assume] if isinstance(assume, str) else list(assume or ())
     return proof
@@ -256,8 +262,7 @@ class _Pair:
 
     def __init__(self, left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]) -> None:
         """`names` maps inputs of `right` to those of `left`."""
-        self._program, self._other, self._bounds = left, right, bounds
-        self.points = typical(left, right, names, bounds)
+        self._program, self._other, self._names, self._bounds = left, right, names, bounds
         self.left, self.right = lowered(left, right)
         self.goal = list(self.right.roots)
         self.nearer = self.right
@@ -268,6 +273,11 @@ class _Pair:
         self._ahead = Ahead(self.constants, [self.left.roots, self.right.roots])
         self._opaque = {**self.right.opaque, **self.left.opaque}
         self._unfolded: list[tuple[Node, Node]] = []
+
+    @cached_property
+    def points(self) -> list[dict[str, Array]]:
+        """Typical inputs of both."""
+        return typical(self._program, self._other, self._names, self._bounds)
 
     @property
     def same(self) -> bool:
@@ -280,20 +290,21 @@ class _Pair:
         better_steps_until: float,
         progress: Callable[[str, float], None],
         certify: bool,
+        sweeps: bool,
     ) -> Proof:
-        """The answer; `seconds` is filled in by the caller."""
+        """The answer; `seconds` is filled in by the caller. A sweep runs both programs on inputs first."""
         if self.same:
             reason = "both are the same over flat arrays: only shapes and views were moved"
             proof = Proof("proved", "rules", 0.0, reason)
             return self._certified(proof, Swept(0, equal=True), deadline) if certify else proof
         swept = None
-        sampled = self.sample(deadline) if self.is_swept(certify) else None
+        sampled = self.sample(deadline) if sweeps and self.is_swept(certify) else None
         if sampled:
             swept = self._swept(sampled, deadline, lambda share: progress("sweeping", share), certify)
             if swept.verdict != "unknown" or swept.stats["late"]:
                 return swept
         elif time.monotonic() > deadline:
-            return Proof("unknown", "", 0.0, "the time was up before both programs were evaluated")
+            return Proof("unknown", "", 0.0, "the time was up before a proof was begun")
         progress("comparing elements", 0.0)
         proof = self._whole(deadline, better_steps_until, certify)
         if swept is not None and proof.verdict == "unknown":
@@ -510,13 +521,29 @@ def _types(cut: Cut) -> str:
     return f"; the first computes {one}, the second {other}" if one and other else ""
 
 
-def _why_unsure(search: Search) -> str:
+def _too_large(left: Program, right: Program, deadline: float) -> str:
+    """Why no inputs are tried: they take more memory or time than there is; empty if they do not."""
+    held = elements_tried(left, right)
+    room, seconds = memory_limit(None) - in_use(), deadline - time.monotonic()
+    if 8 * held > room:
+        return f"they and the outputs take {8 * held / 1e9:.2g} GB, and {max(0, room) / 1e9:.2g} GB are free"
+    if held > _TRIED * seconds > 0:
+        return f"to draw and compute them may take {held / _TRIED:.2g} s, and {seconds:.2g} s were left"
+    return ""
+
+
+def _why_unsure(search: Search, left: Program, right: Program) -> str:
     """Why a difference that was seen does not refute."""
     if search.infinite:
         return "where an infinity or a NaN decides"
+    if search.rounding is None:
+        return "and how much of that rounding may make was not looked at"
     if search.rounding >= search.unsure:
         return f"which is within rounding: it may make {search.rounding:.2g}"
-    return f"of which rounding was seen to make {search.rounding:.2g}: integers may wrap around, or values jump"
+    terms = [*left.terms(), *right.terms()]
+    integers = any(not is_float(t.dtype) and t.dtype != "bool" for t in terms)
+    others = ["integers may wrap around"] * integers + ["values may jump"] * any(t.op in JUMPS for t in terms)
+    return f"of which rounding was seen to make {search.rounding:.2g}" + (f": {', or '.join(others)}" if others else "")
 
 
 def _refuted(found: Difference, points: int) -> Proof:

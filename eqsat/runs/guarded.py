@@ -6,7 +6,6 @@ task raises is its outcome: the same would be raised again.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import json
 import math
@@ -16,7 +15,7 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
-from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker
+from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker, ending
 from eqsat.errors import one_line
 from eqsat.runs.task import Outcome, Task, Work
 
@@ -91,13 +90,6 @@ def _tried(task: Task, worker: Worker) -> tuple[Outcome, bool]:
                 return Outcome(None, one_line(content), stage), False
             stage = content
     except (EOFError, OSError):
-        return Outcome(None, f"its process died ({_reason(worker.ended())})", stage), True
+        return Outcome(None, f"its process died ({ending(worker.ended())})", stage), True
     worker.kill()
     return Outcome(None, f"no answer after {task.seconds:g} s", stage), True
-
-
-def _reason(code: int) -> str:
-    """Why a process ended, by its exit code."""
-    if code < 0:
-        return signal.Signals(-code).name
-    return "out of memory" if code == errno.ENOMEM else f"exit code {code}"

@@ -279,6 +279,7 @@ def test_there_is_a_most_number_of_plans(model: Path) -> None:
     [
         "$E prove <(cat $M) <(cat $M)",
         "cat $M | $E optimize /dev/stdin -o $F/out.onnx --time-limit 0 && $E prove $F/out.onnx $M",
+        "cat $M | $E optimize /dev/stdin -o $F/out.onnx | grep 'on the file read and the file written'",
         "cat $F/dynamic.onnx | $E optimize /dev/stdin -o $F/out.onnx --shape rows=1..4",
         "$E optimize $M -o $F/out.onnx --certificate $F/c && $E verify <(cat $M) <(cat $F/out.onnx) <(cat $F/c)",
         "$E run <(cat $M) --inputs <(cat $F/x.npz)",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -264,6 +265,33 @@ def test_numbers_beyond_floats_have_no_clear_sign(power: int) -> None:
         for f in sides
     ]
     assert eqsat.prove(*pair, time_limit=4).verdict in ("proved", "unknown")
+
+
+def _of_many(function: Callable[[Any], Any], elements: int = 1 << 30) -> Program:
+    return eqsat.trace(function, eqsat.spec((elements,)))
+
+
+def test_inputs_of_equal_programs_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat.proof.values.points.drawn", None)
+    program = _of_many(eqsat.tanh, 1 << 10)
+    assert eqsat.prove(program, program)
+
+
+def test_inputs_that_take_too_much_memory_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat.proof.prove.memory_limit", lambda given: 1 << 34)
+    monkeypatch.setattr("eqsat.proof.values.points.drawn", None)
+    proof = eqsat.prove(_of_many(eqsat.tanh), _of_many(lambda x: -eqsat.tanh(-x)), time_limit=2)
+    assert proof.verdict == "unknown"
+    assert "no inputs were tried: they and the outputs take 34 GB, and" in proof.reason
+    assert eqsat.prove(_of_many(lambda x: x + x), _of_many(lambda x: 2 * x))  # rules need no inputs
+
+
+def test_inputs_that_take_too_long_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat.proof.prove.memory_limit", lambda given: 1 << 50)
+    monkeypatch.setattr("eqsat.proof.values.points.drawn", None)
+    proof = eqsat.prove(_of_many(eqsat.tanh), _of_many(lambda x: -eqsat.tanh(-x)), time_limit=2)
+    assert proof.verdict == "unknown"
+    assert "no inputs were tried: to draw and compute them may take 86 s" in proof.reason
 
 
 def test_integers_that_wrap_around_are_not_called_rounding() -> None:

@@ -92,7 +92,18 @@ def test_a_difference_that_rounding_may_have_made_is_told(monkeypatch: pytest.Mo
     monkeypatch.setattr("eqsat.proof.values.refute.Refutation.look", lambda *args: unsure)
     sides = [eqsat.trace(side, eqsat.spec((2,))) for side in (eqsat.sin, eqsat.cos)]
     reason = eqsat.prove(*sides, time_limit=0.5).reason
-    assert f"outputs differ by up to {unsure.unsure:.2g}, of which rounding was seen to make 0" in reason
+    assert f"outputs differ by up to {unsure.unsure:.2g}, and how much of that rounding may make was not" in reason
+    assert "integers" not in reason
+
+
+def test_only_programs_with_integers_or_jumps_are_said_to_have_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        "eqsat.proof.values.refute.Refutation.look", lambda *args: Search(None, 1, True, 2.0, rounding=1.0)
+    )
+    seen = "outputs differ by up to 2, of which rounding was seen to make 1"
+    for sides, others in (((eqsat.sin, eqsat.cos), ""), ((eqsat.floor, eqsat.cos), ": values may jump")):
+        pair = [eqsat.trace(side, eqsat.spec((2,))) for side in sides]
+        assert eqsat.prove(*pair, time_limit=0.5).reason.endswith(seen + others)
 
 
 def test_a_difference_that_a_mask_of_everything_makes_is_told():

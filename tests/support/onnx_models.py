@@ -15,7 +15,8 @@ from eqsat.frontends.onnx.write.model import to_onnx
 
 onnxruntime.set_default_logger_severity(4)
 
-FLOAT, INT8, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
+BOOL, FLOAT = TensorProto.BOOL, TensorProto.FLOAT
+INT8, INT64 = TensorProto.INT8, TensorProto.INT64
 
 
 def value(name: str, shape: Sequence[Any] | None = (2, 3), code: int = FLOAT) -> onnx.ValueInfoProto:

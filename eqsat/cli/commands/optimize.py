@@ -185,8 +185,8 @@ def optimize(
                 write_program(best, model, output, copy)
                 write_alternatives(best, output)
             _write_page(best, html)
-    if output is not None and (found := _second_opinion(model, output, best.source, budget)) is not None:
-        best.report["runtime"] = found
+    if output is not None:
+        best.report |= _second_opinion(model, output, best.source, budget, memory_limit)
     best.report["stages"] = budget.report()
     certified = output is None or certificate is None or certify(best.source, output, certificate, time_limit)
     tuning = tune_result(best, tune) if tune is not None else None
@@ -287,21 +287,25 @@ def _tell_dynamic(
         write_json({"schema": 1, "buckets": reports} if buckets else reports[0], json_file)
 
 
-def _second_opinion(model: Path, output: Path, program: Program, budget: TimeBudget) -> dict[str, Any] | None:
-    """Compare the file read and the file written in onnxruntime, if it is installed and there is time.
+def _second_opinion(
+    model: Path, output: Path, program: Program, budget: TimeBudget, gigabytes: float | None
+) -> dict[str, Any]:
+    """What onnxruntime says of the file read and the file written, or why it was not asked, as in the report.
 
     A pipe or a device is not read again: opening a pipe that this process writes to would wait for ever.
     """
-    if budget.left("write") <= 0 or not replaces(output):
-        return None
-    from eqsat.check.inputs import SEED, random_values
-    from eqsat.frontends.runtime import agreement, seconds_needed
+    if not replaces(output):
+        return {"uncompared": "what was written to a pipe or a device is not read again"}
+    from eqsat.base.memory_limit import in_use, memory_limit
+    from eqsat.cli.shared.search import as_bytes
+    from eqsat.frontends.runtime import NotCompared, compared
 
-    if seconds_needed(program, model, output) > budget.left("write"):
-        return None
-    with budget.stage("write"):
-        found = agreement(model, output, program, random_values(program.inputs, 0, SEED))
-    return found and found.as_json()
+    room = memory_limit(as_bytes(gigabytes)) - in_use()
+    try:
+        with budget.stage("write"):
+            return {"runtime": compared(model, output, program, budget.left("write"), room).as_json()}
+    except NotCompared as why:
+        return {"uncompared": str(why)}
 
 
 def _within(error: dict[str, Any]) -> str:

@@ -20,11 +20,24 @@ def race(
 
     Raises:
         InputError: not two files, or the runtime is not installed or cannot run one of them.
+        KeyboardInterrupt: Ctrl-C, which is heard while a file runs.
     """
+    from eqsat.base.interrupt import Interruptible
+
+    found = Interruptible().run(lambda: _raced(models, on, shape, rounds, threads, time_limit), None, grace=0.0)
+    if found is None:
+        raise KeyboardInterrupt
+    return found
+
+
+def _raced(
+    models: Sequence[Path], on: str, shape: Sequence[str] | None, rounds: int, threads: int, time_limit: float
+) -> dict[str, Any]:
+    """`race`, on a thread of its own."""
     from eqsat.base.turns import CONFIDENCE, in_turns, ratio
     from eqsat.cli.shared.search import load
     from eqsat.frontends.execution import RuntimeRefuses, installed
-    from eqsat.frontends.runtime import agreement
+    from eqsat.frontends.runtime import agreement, tolerance_of
     from eqsat.pipeline.measured import inputs_for
 
     if len(models) != 2:
@@ -41,8 +54,8 @@ def race(
     times = in_turns(runs, threads, rounds, math.inf, lambda: ends - time.monotonic())
     if not times:
         raise InputError(f"--time-limit {time_limit:g} is too short for these models; allow more")
-    found, same = ratio(*times), agreement(models[0], models[1], program, inputs)
-    assert same is not None, "both files have run"
+    found = ratio(*times)
+    same = agreement(models[0], models[1], list(program.outputs), tolerance_of(program), inputs)
     return {
         "schema": 1,
         "on": on,

@@ -171,6 +171,7 @@ def _sentence(text: str) -> str:
 
 _FURTHER: dict[str, Callable[[Any], str]] = {
     "runtime": runtime_line,
+    "uncompared": lambda why: f"NOT COMPARED in onnxruntime with the file read: {why}.",
     "measured": measured_line,
     "unmeasured": lambda why: f"Not measured: {why}.",
     "stages": lambda found: _sentence(stages_line(found)),

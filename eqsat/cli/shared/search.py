@@ -87,7 +87,7 @@ def optimise(
     from eqsat.cli.shared.arrays import read_arrays
 
     device = resolved(device)
-    memory = _bytes(memory_limit)
+    memory = as_bytes(memory_limit)
     arrays = read_arrays(inputs, program)[0] if inputs is not None else None
     measuring: dict[str, Any] = {"measure": measure_threads is not None, "measure_threads": measure_threads or 1}
 
@@ -111,7 +111,8 @@ def optimise(
         return eqsat.optimize(program, explain_time=explain_time, **options)
 
 
-def _bytes(gigabytes: float | None) -> int | None:
+def as_bytes(gigabytes: float | None) -> int | None:
+    """A limit on memory that an option gives, in bytes."""
     return None if gigabytes is None else int(gigabytes * 1e9)
 
 
@@ -166,7 +167,7 @@ def optimise_dynamic(
             "rules": rules,
             "progress": report,
             "explain_time": EXPLAIN_SECONDS,
-            "memory_limit": _bytes(memory_limit),
+            "memory_limit": as_bytes(memory_limit),
         }
         given = parse_ranges(shape)
         return optimize_buckets(model, given, **options) if buckets else [optimize_dynamic(model, given, **options)]

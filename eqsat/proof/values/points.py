@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ _NUMBERING = frozenset(
 )
 """Operators behind which an input may still number rows: most of its values stay below the rows that there are."""
 
-_JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
+JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
 _DIVIDES = frozenset({"div", "mod", "pow"})
 _OFF_JUMPS = frozenset({"normal", "positive", "unmasked", "positive again"})
 _WHOLE = frozenset({"whole", "ones", "zeros"})
@@ -71,7 +71,9 @@ POINTS: tuple[Point, ...] = (
 )
 """Inputs to try, in order. An epsilon shows on small inputs, where it is as large as its other addend."""
 
-TYPICAL = next(point for point in POINTS if point.generic)
+_GENERIC = tuple(point for point in POINTS if point.generic)
+
+TYPICAL = _GENERIC[0]
 
 
 def typical(
@@ -88,25 +90,36 @@ def typical(
         hidden = rng.random(values.shape) < _HIDDEN
         return values if is_float(values.dtype.name) or divides else np.where(hidden, 0, values).astype(values.dtype)
 
-    points = [values for point, values in inputs_to_try(left, right, names, 0, bounds) if point.generic]
+    points = [values for _, values in inputs_to_try(left, right, names, 0, bounds, _GENERIC)]
     return [{n: (v if n in bounds else masked(v)).reshape(-1) for n, v in values.items()} for values in points]
 
 
+def elements_tried(left: Program, right: Program) -> int:
+    """Elements, each a float64, of what trying two programs holds at least: typical inputs, and the outputs of both."""
+    inputs = max(sum(term.size for term in program.inputs) for program in (left, right))
+    return len(_GENERIC) * inputs + sum(t.size for program in (left, right) for t in program.outputs.values())
+
+
 def inputs_to_try(
-    left: Program, right: Program, names: Mapping[str, str], seed: int, bounds: Mapping[str, Bounds]
+    left: Program,
+    right: Program,
+    names: Mapping[str, str],
+    seed: int,
+    bounds: Mapping[str, Bounds],
+    kinds: Sequence[Point] = POINTS,
 ) -> Iterator[tuple[Point, dict[str, Array]]]:
-    """One input of each kind for two programs, by the names of the first; of two with jumps only such kinds on which
-    rounding does not decide on which side of a jump a value lies."""
+    """One input of each of these kinds for two programs, by the names of the first; of two with jumps only such kinds
+    on which rounding does not decide on which side of a jump a value lies."""
     terms = inputs_of_both(left, right, names)
     both = [t for program in (left, right) for t in program.terms()]
     used = {t.op for t in both}
     rows, divides = numbered_rows(both), _divides(both)
     usable = {point.name for point in POINTS}
-    if used & _JUMPS:
+    if used & JUMPS:
         exact = not (used & _ROUNDED or _fractions(left) or _fractions(right))
         usable = _OFF_JUMPS | _WHOLE if exact else _OFF_JUMPS
     for i, point in enumerate(POINTS):
-        if point.name not in usable:
+        if point.name not in usable or point not in kinds:
             continue
         rng = np.random.default_rng([seed, i])
         values = {name: drawn(term, point, rng, rows.get(term), divides) for name, term in terms.items()}

@@ -118,8 +118,8 @@ class Search:
 
     `defined` says that somewhere both programs had finite results: without that, agreement says nothing. `unsure` is
     the largest difference that was seen and that rounding may have made, `at` the input that showed it, and `rounding`
-    the most that it may make there, 0 where that was not looked at; `infinite` says that infinities or NaN decided some
-    of these. `more` says that it ended because inputs take long to evaluate, and others are left.
+    the most that it may make there, None where that was not looked at; `infinite` says that infinities or NaN decided
+    some of these. `more` says that it ended because inputs take long to evaluate, and others are left.
     """
 
     found: Difference | None
@@ -128,7 +128,7 @@ class Search:
     unsure: float = 0.0
     infinite: bool = False
     more: bool = False
-    rounding: float = 0.0
+    rounding: float | None = None
     at: Mapping[str, Array] = field(default_factory=dict)
 
 
@@ -294,8 +294,8 @@ class _Pair:
         self._valued: dict[str, tuple[bool | None, bool | None]] = {}
         self.large = self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
 
-        self.rounding = 0.0
-        """The most that rounding may make where it may account for a difference."""
+        self.rounding: float | None = None
+        """The most that rounding may make where it may account for a difference, if that was looked at."""
         self.infinite = False
         """Whether a difference was left open because of values that are infinite or not defined."""
         self.begin(0.0)
@@ -378,7 +378,7 @@ class _Pair:
 
     def _note(self, rounding: Array) -> None:
         """Keep the most that rounding may make at some places."""
-        self.rounding = max(self.rounding, float(rounding[np.isfinite(rounding)].max(initial=0.0)))
+        self.rounding = max(self.rounding or 0.0, float(rounding[np.isfinite(rounding)].max(initial=0.0)))
 
     def _noise(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs]) -> Array | float:
         if self._noise_of is not inputs:
