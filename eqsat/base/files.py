@@ -40,6 +40,16 @@ _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)")
 _STANDARD = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
+def open_stderr() -> None:
+    """Where this process was started with stderr closed, as a daemon, open the null device in its place.
+
+    Else the next file that is opened gets its number, and with it whatever compiled code says.
+    """
+    if sys.stderr is None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+
+
 @contextmanager
 def replacing(target: Target) -> Iterator[BinaryIO]:
     """An open binary file that becomes `target` when the block ends, and vanishes if the block raises.
@@ -52,8 +62,9 @@ def replacing(target: Target) -> Iterator[BinaryIO]:
     with _named(target):
         descriptor = _descriptor(target)
         if descriptor is not None:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 yield file
             return

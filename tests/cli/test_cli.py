@@ -125,6 +125,12 @@ def test_a_closed_stdout_drops_what_is_printed(command: str) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
+def test_a_closed_stderr_changes_no_result(model: Path) -> None:
+    ran = shell(f"$E optimize {model} -o /dev/fd/3 --json - 3>/dev/null 2>&-")
+    assert ran.returncode == 0
+    assert json.loads(ran.stdout)["egraph"]["stop"] == "saturated"
+
+
 @pytest.mark.parametrize("command", ["rules list", "--help"])
 def test_a_reader_that_leaves_is_no_fault(command: str) -> None:
     ran = shell(f"$E {command} | head -1; exit ${{PIPESTATUS[0]}}")
