@@ -67,6 +67,7 @@ def replacing(target: Target) -> Iterator[BinaryIO]:
                     stream.flush()
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 yield file
+                _cut_here(file)
             return
         path, mode = _resolved(target)
         if mode is not None and not stat.S_ISREG(mode):
@@ -84,6 +85,15 @@ def replacing(target: Target) -> Iterator[BinaryIO]:
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def _cut_here(file: BinaryIO) -> None:
+    """End a regular file where writing has ended: what an older one held after that goes. Others append to a log."""
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        import fcntl
+
+        if not fcntl.fcntl(file.fileno(), fcntl.F_GETFL) & os.O_APPEND:
+            file.truncate()
 
 
 def replaces(target: Target) -> bool:
@@ -266,8 +276,8 @@ def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Tar
         inputs, outputs: the name of each file in messages, and its path; None if the option was not given.
 
     Raises:
-        InputError: two paths are the same file, also through links or another spelling (pipes and devices are exempt),
-            the folder of an output does not exist, or an output is itself a folder.
+        InputError: two paths are the same file, also through links, descriptors or another spelling (pipes and
+            devices are exempt), the folder of an output does not exist, or an output is itself a folder.
     """
     known = [(name, _identity(path)) for name, path in inputs.items() if path is not None]
     for name, path in outputs.items():
@@ -295,19 +305,17 @@ def _check_place(target: Target) -> None:
 
 
 def _identity(target: Target) -> frozenset[object]:
-    """Keys that any two paths of the same regular file share; empty for targets that may be written twice."""
+    """Keys that any two names of the same regular file share; empty for targets that may be written twice."""
     descriptor = _descriptor(target)
-    if descriptor is not None:
-        return frozenset({("descriptor", descriptor)})
     path = os.path.realpath(target)
+    own = path if descriptor is None else ("descriptor", descriptor)
     try:
-        found = os.stat(path)
+        found = os.stat(path if descriptor is None else descriptor)
     except OSError:
-        folded = path.casefold() if sys.platform in ("win32", "darwin") else path
-        return frozenset({folded})
+        return frozenset({path.casefold() if sys.platform in ("win32", "darwin") else own})
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
-        return frozenset({path, (found.st_dev, found.st_ino)})
-    return frozenset()
+        return frozenset({own, (found.st_dev, found.st_ino)})
+    return frozenset() if descriptor is None else frozenset({own})
 
 
 def _descriptor(target: Target) -> int | None:

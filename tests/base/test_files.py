@@ -103,6 +103,26 @@ def test_stdout_goes_on_where_it_was(tmp_path: Path, target: str) -> None:
     assert out.read_text() == "a\nb\nc\n"
 
 
+@pytest.mark.parametrize(("append", "left"), [(0, b"new"), (os.O_APPEND, b"a longer text" + b"new")])
+def test_a_descriptor_of_a_file_is_cut_where_writing_ends(tmp_path: Path, append: int, left: bytes) -> None:
+    out = tmp_path / "out"
+    out.write_bytes(b"a longer text")
+    descriptor = os.open(out, os.O_RDWR | append)
+    files.write_bytes(f"/dev/fd/{descriptor}", b"new")
+    os.close(descriptor)
+    assert out.read_bytes() == left
+
+
+def test_a_descriptor_of_an_input_is_no_output(tmp_path: Path) -> None:
+    (tmp_path / "in").touch()
+    descriptor = os.open(tmp_path / "in", os.O_RDWR)
+    for named in ({"in": tmp_path / "in"}, {"in": f"/dev/fd/{descriptor}"}):
+        for output in (tmp_path / "in", f"/dev/fd/{descriptor}"):
+            with pytest.raises(InputError, match="would overwrite in"):
+                files.check_outputs(named, {"-o": output})
+    os.close(descriptor)
+
+
 def test_a_folder_comes_whole_and_keeps_what_was_there(tmp_path: Path) -> None:
     def fill(folder: Path) -> None:
         (folder / "manifest").write_text("m")
