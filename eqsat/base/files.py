@@ -344,6 +344,10 @@ def _named(target: Target) -> Iterator[None]:
     """Turns file system errors into an InputError that names the target."""
     shown = "stdout" if _descriptor(target) == 1 else os.fspath(target)
     try:
+        os.fsencode(target)
+    except UnicodeEncodeError:
+        raise InputError(f"{shown}: cannot be written (no name of a file); choose another path") from None
+    try:
         yield
     except BrokenPipeError:
         raise

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.base.arguments import seconds
 from eqsat.base.time_budget import TimeBudget
 from eqsat.dynamic.candidate import Candidate, candidate
 from eqsat.dynamic.checked import Compared, compare
@@ -81,7 +82,8 @@ def optimize_dynamic(
         largest = family.at(family.largest)
         sizes = [Sizes(family, largest, where) for where in _WHERE]
         first = sizes[0].programs[0]
-    given = numerics, rules, progress, explain_time, 1, "latency", None, memory_limit, False, 1
+    explain_time = seconds("explain_time", explain_time)
+    given = numerics, rules, progress, 1, "latency", None, memory_limit, False, 1
     asked = judged(first, device, *given)
     if asked.rules:
         warm_up(asked.rules)

@@ -6,8 +6,10 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 
+from eqsat.base.arguments import shown
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.dims.forms import Point
+from eqsat.program.sizes import LARGEST
 
 Range = tuple[int, int]
 """The least and the largest size of a dim, both included."""
@@ -29,7 +31,9 @@ def checked_range(name: str, given: object) -> Range:
     """The range of a dim. Raises InputError unless it is a pair of whole numbers, 1 <= least <= largest."""
     pair = tuple(given) if isinstance(given, tuple | list) else ()
     if len(pair) != 2 or not all(type(n) is int for n in pair) or not 1 <= pair[0] <= pair[1]:
-        raise InputError(f"range {given!r} for dimension '{name}': expected (least, largest), both at least 1")
+        raise InputError(f"range {shown(given)} for dimension '{name}': expected (least, largest), both at least 1")
+    if pair[1] > LARGEST:
+        raise InputError(f"range {shown(given)} for dimension '{name}': no value has more than {LARGEST} elements")
     return pair[0], pair[1]
 
 

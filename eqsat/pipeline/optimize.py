@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from eqsat.base.arguments import seconds
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import warm_up
@@ -100,7 +101,8 @@ def optimize(
     run = Runner(TimeBudget.of(time_limit), progress)
     if rules is None and run.left("saturate") <= 0:
         rules = []  # none fires any more
-    given = numerics, rules, progress, explain_time, top, objective, inputs, memory_limit, measure, measure_threads
+    explain_time = seconds("explain_time", explain_time)
+    given = numerics, rules, progress, top, objective, inputs, memory_limit, measure, measure_threads
     asked = judged(program, device, *given)
     if asked.rules and run.left("saturate") > 0:
         warm_up(asked.rules)

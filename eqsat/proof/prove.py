@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eqsat.base.arguments import instance, seconds
+from eqsat.base.arguments import instance, seconds, shown, whole
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
@@ -186,7 +186,10 @@ def prove(
     for program in (left, right):
         instance("prove", program, Program, "two Programs (eqsat.trace, from_onnx, from_torch)")
         check_program(program)
-    seconds("time_limit", time_limit)
+    time_limit = seconds("time_limit", time_limit)
+    instance("prove: certify", certify, bool, "True or False")
+    if not callable(progress):
+        raise InputError(f"prove: progress takes a function of a stage and a share, got {shown(progress)}")
     if assume is not None:
         texts = [assume] if isinstance(assume, str) else assume
         instance("prove: assume", texts, Sequence, "a text such as '0 <= i < n', or several")
@@ -194,6 +197,7 @@ def prove(
             instance("prove: assume", text, str, "a text such as '0 <= i < n', or several")
     if sizes is not None:
         instance("prove: sizes", sizes, Mapping, "a mapping from dimension to size")
+        sizes = {name: whole(f"prove: size {name}", size, 0) for name, size in sizes.items()}
     begun = time.monotonic()
     deadline = begun + time_limit
     names = matched(left, right)

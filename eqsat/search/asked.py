@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.base.arguments import choice, instance, seconds, shown, whole
+from eqsat.base.arguments import choice, instance, shown, whole
 from eqsat.base.memory_limit import memory_limit as memory_limit_of
 from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
@@ -52,7 +52,6 @@ def judged(
     numerics: Policy,
     rules: Sequence[AnyRule] | None,
     progress: Callable[[str, float], None] | None,
-    explain_time: float,
     top: int,
     objective: str | Mapping[str, float],
     inputs: Mapping[str, Any] | None,
@@ -73,7 +72,6 @@ def judged(
     whole("top", top, 1)
     if progress is not None and not callable(progress):
         raise InputError(f"progress {shown(progress)}: expected a function of a stage and a fraction, or None")
-    seconds("explain_time", explain_time)
     if inputs is not None:
         program.bind_inputs(inputs, "float64")
     instance("measure", measure, bool, "True or False")

@@ -139,6 +139,14 @@ def spec_of(value: Any) -> Spec | None:
     return None
 
 
+def _by_text(returned: dict[Any, Value]) -> dict[str, Value]:
+    """Outputs by name. Raises InputError if two keys give one name."""
+    named = {str(key): value for key, value in returned.items()}
+    if len(named) < len(returned):
+        raise InputError(f"two outputs have one name: the function returns the keys {shown(list(returned))}")
+    return named
+
+
 @dataclass(frozen=True)
 class Results:
     """The results of a traced function: named values, and how to return arrays in the same structure."""
@@ -150,7 +158,7 @@ class Results:
     def of(returned: Any) -> Results:
         if isinstance(returned, dict):
             keys = list(returned)
-            return Results({str(k): v for k, v in returned.items()}, lambda xs: dict(zip(keys, xs, strict=True)))
+            return Results(_by_text(returned), lambda xs: dict(zip(keys, xs, strict=True)))
         if isinstance(returned, list | tuple):
             return Results({f"out{i}": v for i, v in enumerate(returned)}, type(returned))
         return Results({"out": returned}, lambda xs: xs[0])
