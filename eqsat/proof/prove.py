@@ -158,6 +158,7 @@ class Proof:
         return data
 
 
+@np.errstate(all="ignore")  # whatever the caller asks of its own arithmetic
 @collector_paused()
 def prove(
     left: Program,
