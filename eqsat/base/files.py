@@ -279,13 +279,18 @@ def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Tar
         InputError: two paths are the same file, also through links, descriptors or another spelling (pipes and
             devices are exempt), the folder of an output does not exist, or an output is itself a folder.
     """
-    known = [(name, _identity(path)) for name, path in inputs.items() if path is not None]
+    known: list[tuple[str, frozenset[object]]] = []
+    for name, path in inputs.items():
+        if path is not None:
+            with _readable(Path(path)):
+                known.append((name, _identity(path)))
     for name, path in outputs.items():
         if path is None:
             continue
         if not os.fspath(path):
             raise InputError(f"{name}: the path is empty; give a file")
-        identity = _identity(path)
+        with _named(path):
+            identity = _identity(path)
         for other, taken in known:
             if identity and taken and identity & taken:
                 verb = "would overwrite" if other in inputs else "is also the file of"
@@ -307,15 +312,15 @@ def _check_place(target: Target) -> None:
 def _identity(target: Target) -> frozenset[object]:
     """Keys that any two names of the same regular file share; empty for targets that may be written twice."""
     descriptor = _descriptor(target)
-    path = os.path.realpath(target)
-    own = path if descriptor is None else ("descriptor", descriptor)
+    place = os.path.realpath(target) if descriptor is None else descriptor
     try:
-        found = os.stat(path if descriptor is None else descriptor)
+        found = os.stat(place)
     except OSError:
-        return frozenset({path.casefold() if sys.platform in ("win32", "darwin") else own})
+        folds = sys.platform in ("win32", "darwin")
+        return frozenset({place.casefold() if folds and isinstance(place, str) else place})
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
-        return frozenset({own, (found.st_dev, found.st_ino)})
-    return frozenset() if descriptor is None else frozenset({own})
+        return frozenset({place, (found.st_dev, found.st_ino)})
+    return frozenset() if descriptor is None else frozenset({descriptor})
 
 
 def _descriptor(target: Target) -> int | None:
@@ -328,6 +333,8 @@ def _descriptor(target: Target) -> int | None:
 def _resolved(target: Target) -> tuple[Path, int | None]:
     """The path with links resolved, and the mode of the file; None for the mode if the file does not exist."""
     path = Path(os.path.realpath(target))
+    if os.fspath(target).endswith(os.sep):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     try:
         return path, path.stat().st_mode
     except FileNotFoundError:

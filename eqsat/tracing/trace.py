@@ -117,15 +117,27 @@ def record(function: Callable[..., Any], bound: inspect.BoundArguments) -> tuple
 
 
 def replace_arguments(bound: inspect.BoundArguments, place: Callable[[str, Any], Any]) -> None:
-    """Replace each argument by `place(name, argument)`, in calling order."""
+    """Replace each argument by `place(name, argument)`, in calling order.
+
+    Parameters of their own keep their names: what `*args` and `**kwargs` hold gets others, where these are taken.
+    """
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    taken = {name for name, parameter in bound.signature.parameters.items() if parameter.kind not in several}
+
+    def free(name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
     for name, parameter in bound.signature.parameters.items():
         if name not in bound.arguments:
             continue
         value = bound.arguments[name]
         if parameter.kind is parameter.VAR_POSITIONAL:
-            bound.arguments[name] = tuple(place(f"{name}{i}", v) for i, v in enumerate(value))
+            bound.arguments[name] = tuple(place(free(f"{name}{i}"), v) for i, v in enumerate(value))
         elif parameter.kind is parameter.VAR_KEYWORD:
-            bound.arguments[name] = {key: place(key, v) for key, v in value.items()}
+            bound.arguments[name] = {key: place(free(key), v) for key, v in value.items()}
         else:
             bound.arguments[name] = place(name, value)
 

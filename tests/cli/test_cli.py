@@ -89,6 +89,10 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", line], env=given, capture_output=True, encoding="utf-8", errors="replace")
 
 
+def test_a_file_is_no_expression(model: Path) -> None:
+    assert "give an expression" in refusal("explore", model)
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_tables_are_printed_in_every_encoding(encoding: str) -> None:
     ran = shell("$E devices && $E rules list && $E explore --help", PYTHONIOENCODING=encoding)

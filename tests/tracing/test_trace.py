@@ -607,3 +607,10 @@ def test_jit_returns_what_the_function_returns(form: Callable[..., Any], compile
     expected, got = form(Y), eqsat.jit(form)(Y)
     assert type(got) is type(expected)
     assert str(got) == str(expected)
+
+
+def test_no_two_inputs_get_one_name():
+    x = eqsat.spec(2)
+    assert eqsat.trace(lambda a0, *a: a0 + a[0] * a[1], x, x, x).input_names == ["a0", "a0_", "a1"]
+    assert eqsat.trace(lambda a, /, **k: a + k["a"], x, a=x).input_names == ["a", "a_"]
+    assert eqsat.trace(lambda *k, **a: k[0] + a["k"] + a["k0"], x, k=x, k0=x).input_names == ["k0", "k", "k0_"]
