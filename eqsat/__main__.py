@@ -20,8 +20,10 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)  # until the command is loaded and handles signals itself
+    from eqsat.base.files import open_stderr
     from eqsat.base.memory_limit import collector_paused
 
+    open_stderr()
     with collector_paused():
         from eqsat.cli.app import main as run
 

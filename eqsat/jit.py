@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from eqsat.base.arguments import PLACES, choice, instance, shown, whole
+from eqsat.base.arguments import PLACES, choice, instance, shown, text, whole
 from eqsat.errors import InputError
 from eqsat.program.ir import Program
 from eqsat.tracing.trace import Results, Spec, bind, record, replace_arguments, spec_of, trace
@@ -223,7 +223,10 @@ def _check_axes(dynamic: Any, ranges: Any) -> None:
     named: set[str] = set()
     for argument, names in dynamic.items():
         instance(f"jit: dynamic: {argument}", names, (tuple, list), "a name or None for each axis")
-        named |= {name for name in names if name is not None}
+        for name in names:
+            if name is not None:
+                text(f"jit: dynamic: {argument}", name)
+                named.add(name)
     for name, ends in ranges.items():
         if name not in named:
             raise InputError(f"jit: ranges: no axis in dynamic is called {shown(name)}")

@@ -19,16 +19,18 @@ Needs Hypothesis, which `pip install eqsat[dev]` brings.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
+from numbers import Real
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from hypothesis import strategies as st
 
-from eqsat.base.arguments import instance, whole
+from eqsat.base.arguments import instance, shown, whole
 from eqsat.base.numerics import ELEMENTWISE, FLOATS, INTS, REDUCTIONS, Array, Precision, kind_of, random_array
-from eqsat.errors import EqsatError
+from eqsat.errors import EqsatError, InputError
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Shape, Term
@@ -55,7 +57,8 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, Array]:
     >>> random_inputs(p)["x"].dtype
     dtype('int32')
     """
-    rng = np.random.default_rng(seed)
+    instance("random_inputs", program, Program, "a Program")
+    rng = np.random.default_rng(whole("seed", seed, 0))
     return {term.attr("name"): random_array(term.shape, term.dtype, rng) for term in program.inputs}
 
 
@@ -90,6 +93,10 @@ def assert_equivalent(
     """
     instance("assert_equivalent", p, Program, "a Program first")
     instance("assert_equivalent", q, Runnable, "a Program, or what runs as one, second")
+    if isinstance(q, type):
+        raise InputError(f"assert_equivalent takes a program second, got the class {shown(q)}")
+    if isinstance(rtol, bool) or not isinstance(rtol, Real) or not 0 <= rtol <= sys.float_info.max:
+        raise InputError(f"rtol {shown(rtol)}: expected a number, at least 0")
     whole("points", points, 1)
     whole("seed", seed, 0)
     if isinstance(q, Program):

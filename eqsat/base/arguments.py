@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from operator import index
@@ -11,14 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import EqsatError, InputError
+from eqsat.errors import EqsatError, InputError, one_line
 
 PLACES = ("numpy", "simt", "gpu")
 """Where a compiled program runs: NumPy, the CPU checker of the kernels, or a GPU."""
 
 
+LONGEST = threading.TIMEOUT_MAX / 2
+"""Seconds of the longest limit: threads cannot wait for much more. Longer ones are as good as this."""
+
+
 def shown(value: object) -> str:
-    """A short text for a value in an error message; arrays show only their shape and dtype."""
+    """A short text for a value in an error message, on one line; arrays show only their shape and dtype."""
+    try:
+        return one_line(_text(value))
+    except Exception:  # noqa: BLE001  a class may describe itself wrongly, a list be nested too deeply
+        return f"an object of type {type(value).__name__}"
+
+
+def _text(value: object) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
         return f"{type(value).__name__} of shape {value.shape} and dtype {value.dtype}"  # type: ignore[attr-defined]
     if isinstance(value, list | tuple) and any(hasattr(v, "shape") for v in value):
@@ -74,11 +86,18 @@ def whole(what: str, value: Any, least: int) -> int:
 
 
 def seconds(what: str, value: Any) -> float:
-    """A number of seconds, at least 0."""
-    number = real(value)
+    """A number of seconds, at least 0; of those beyond `LONGEST`, that one."""
+    number = real(value) if integer(value) is None else integer(value)
     if number is None or not number >= 0:
         raise InputError(f"{what} {shown(value)}: expected seconds, at least 0")
-    return number
+    return float(min(number, LONGEST))
+
+
+def text(what: str, value: Any, *, empty: bool = False) -> None:
+    """Raises InputError unless the value is a text that can be written: without half characters (lone surrogates)."""
+    instance(what, value, str, "a text")
+    if not (value or empty) or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InputError(f"{what} {shown(value)}: expected a text {'' if empty else 'that is not empty, '}in Unicode")
 
 
 def shape(what: str, value: Any, least: int = 0) -> tuple[int, ...]:
@@ -111,7 +130,7 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             given = ", ".join([*map(shown, args), *(f"{key}={shown(value)}" for key, value in kwargs.items())])
             kind = TypeError if isinstance(error, TypeError) else InputError
             said = " ".join(str(error).split())
-            raise kind(f"{name}{_parameters(function)} does not take ({given}): {said}") from error
+            raise kind(one_line(f"{name}{_parameters(function)} does not take ({given}): {said}")) from error
 
     return call
 

@@ -40,6 +40,16 @@ _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)")
 _STANDARD = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
+def open_stderr() -> None:
+    """Where this process was started with stderr closed, as a daemon, open the null device in its place.
+
+    Else the next file that is opened gets its number, and with it whatever compiled code says.
+    """
+    if sys.stderr is None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+
+
 @contextmanager
 def replacing(target: Target) -> Iterator[BinaryIO]:
     """An open binary file that becomes `target` when the block ends, and vanishes if the block raises.
@@ -52,10 +62,12 @@ def replacing(target: Target) -> Iterator[BinaryIO]:
     with _named(target):
         descriptor = _descriptor(target)
         if descriptor is not None:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 yield file
+                _cut_here(file)
             return
         path, mode = _resolved(target)
         if mode is not None and not stat.S_ISREG(mode):
@@ -73,6 +85,15 @@ def replacing(target: Target) -> Iterator[BinaryIO]:
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def _cut_here(file: BinaryIO) -> None:
+    """End a regular file where writing has ended: what an older one held after that goes. Others append to a log."""
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        import fcntl
+
+        if not fcntl.fcntl(file.fileno(), fcntl.F_GETFL) & os.O_APPEND:
+            file.truncate()
 
 
 def replaces(target: Target) -> bool:
@@ -261,16 +282,21 @@ def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Tar
         inputs, outputs: the name of each file in messages, and its path; None if the option was not given.
 
     Raises:
-        InputError: two paths are the same file, also through links or another spelling (pipes and devices are exempt),
-            the folder of an output does not exist, or an output is itself a folder.
+        InputError: two paths are the same file, also through links, descriptors or another spelling (pipes and
+            devices are exempt), the folder of an output does not exist, or an output is itself a folder.
     """
-    known = [(name, _identity(path)) for name, path in inputs.items() if path is not None]
+    known: list[tuple[str, frozenset[object]]] = []
+    for name, path in inputs.items():
+        if path is not None:
+            with _readable(Path(path)):
+                known.append((name, _identity(path)))
     for name, path in outputs.items():
         if path is None:
             continue
         if not os.fspath(path):
             raise InputError(f"{name}: the path is empty; give a file")
-        identity = _identity(path)
+        with _named(path):
+            identity = _identity(path)
         for other, taken in known:
             if identity and taken and identity & taken:
                 verb = "would overwrite" if other in inputs else "is also the file of"
@@ -290,19 +316,17 @@ def _check_place(target: Target) -> None:
 
 
 def _identity(target: Target) -> frozenset[object]:
-    """Keys that any two paths of the same regular file share; empty for targets that may be written twice."""
+    """Keys that any two names of the same regular file share; empty for targets that may be written twice."""
     descriptor = _descriptor(target)
-    if descriptor is not None:
-        return frozenset({("descriptor", descriptor)})
-    path = os.path.realpath(target)
+    place = os.path.realpath(target) if descriptor is None else descriptor
     try:
-        found = os.stat(path)
+        found = os.stat(place)
     except OSError:
-        folded = path.casefold() if sys.platform in ("win32", "darwin") else path
-        return frozenset({folded})
+        folds = sys.platform in ("win32", "darwin")
+        return frozenset({place.casefold() if folds and isinstance(place, str) else place})
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
-        return frozenset({path, (found.st_dev, found.st_ino)})
-    return frozenset()
+        return frozenset({place, (found.st_dev, found.st_ino)})
+    return frozenset() if descriptor is None else frozenset({descriptor})
 
 
 def _descriptor(target: Target) -> int | None:
@@ -315,6 +339,8 @@ def _descriptor(target: Target) -> int | None:
 def _resolved(target: Target) -> tuple[Path, int | None]:
     """The path with links resolved, and the mode of the file; None for the mode if the file does not exist."""
     path = Path(os.path.realpath(target))
+    if os.fspath(target).endswith(os.sep):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     try:
         return path, path.stat().st_mode
     except FileNotFoundError:
@@ -330,6 +356,10 @@ def _beside(path: Path) -> Path:
 def _named(target: Target) -> Iterator[None]:
     """Turns file system errors into an InputError that names the target."""
     shown = "stdout" if _descriptor(target) == 1 else os.fspath(target)
+    try:
+        os.fsencode(target)
+    except UnicodeEncodeError:
+        raise InputError(f"{shown}: cannot be written (no name of a file); choose another path") from None
     try:
         yield
     except BrokenPipeError:

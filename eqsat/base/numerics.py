@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from eqsat.base.arguments import shown
 from eqsat.errors import DtypeError, InputError
 
 Array = np.ndarray[Any, Any]
@@ -94,8 +95,9 @@ def dtype_name(dtype: Any) -> str:
             return LONG[dtype]
     try:
         return _NAMES[np.dtype(dtype).newbyteorder("=")]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise DtypeError(f"unsupported element type {dtype}: the supported ones are {', '.join(_NUMPY)}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        given = dtype if isinstance(dtype, str | np.dtype) else shown(dtype)
+        raise DtypeError(f"unsupported element type {given}: the supported ones are {', '.join(_NUMPY)}") from None
 
 
 def _known_to_numpy(text: str) -> bool:

@@ -22,7 +22,7 @@ def progress_bar(description: str) -> Iterator[Callable[[str, float], None]]:
     Yields:
         `report(stage, fraction)`: names the stage and sets the bar, `fraction` from 0 to 1.
     """
-    if not (sys.stderr.isatty() or _in_notebook()):
+    if not ((sys.stderr and sys.stderr.isatty()) or _in_notebook()):
         yield lambda stage, fraction: None
         return
     from rich.console import Console

@@ -7,13 +7,12 @@ that the search ends early enough for its result to be built, checked and writte
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from eqsat.base.arguments import seconds
+from eqsat.base.arguments import LONGEST, seconds
 
 STAGES = (
     "start",
@@ -38,9 +37,6 @@ STAGES = (
     "write",
 )
 """In order. `start` to `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""
-
-LONGEST = threading.TIMEOUT_MAX / 2
-"""Seconds of the longest limit: threads cannot wait for much more. Longer ones are as good as this."""
 
 Clock = Callable[[], float]
 

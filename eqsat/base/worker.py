@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from eqsat.base.files import open_stderr
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.search_path import search_path
 from eqsat.errors import InputError
@@ -317,6 +318,13 @@ def serve(service: str, memory: int, later: list[str]) -> None:
         memory: bytes of address space that this process may take, within what its parent may.
         later: folders to look for modules in once the service is loaded.
     """
+    try:
+        _serve(service, memory, later)
+    except MemoryError:
+        os._exit(errno.ENOMEM)  # an orderly exit takes memory, too, and waits for the thread that listens
+
+
+def _serve(service: str, memory: int, later: list[str]) -> None:
     import resource
 
     global serving
@@ -324,6 +332,7 @@ def serve(service: str, memory: int, later: list[str]) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    open_stderr()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with the replies
     requests: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
@@ -343,7 +352,7 @@ def serve(service: str, memory: int, later: list[str]) -> None:
             with collector_paused():
                 answer(pickle.loads(data), send)
         except MemoryError:
-            os._exit(errno.ENOMEM)  # an orderly exit takes memory, too, and waits for the thread that listens
+            raise
         except BrokenPipeError:
             return
         except BaseException as error:  # noqa: BLE001  every failure must reach the parent, panics of compiled code too
@@ -363,5 +372,7 @@ def _listen(requests: queue.SimpleQueue[tuple[int, bytes]]) -> None:
     try:
         while True:
             requests.put(_read(sys.stdin.buffer))
+    except MemoryError:
+        os._exit(errno.ENOMEM)
     finally:
         os._exit(0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eqsat.base.arguments import integer
+from eqsat.base.arguments import instance, integer, text
 from eqsat.dynamic.ranges import DEFAULT, Range, checked_range
 from eqsat.errors import EqsatError, InputError
 from eqsat.frontends.onnx.dims.forms import Point, fit_all, shown
@@ -59,7 +59,11 @@ class Family:
         Raises:
             InputError: there is no dim of a name, a range is none, or the model cannot be read.
         """
+        if shapes is not None:
+            instance("shapes", shapes, Mapping, "a mapping from dimension to a size, or to (least, largest)")
         given = dict(shapes or {})
+        for name in given:
+            text("shapes: a dimension", name)
         fixed = {name: number for name, size in given.items() if (number := integer(size)) is not None}
         ranges = {name: checked_range(name, size) for name, size in given.items() if name not in fixed}
         if callable(source) and fixed:
@@ -85,10 +89,12 @@ class Family:
             InputError: it has none there.
         """
         try:
-            return self.read(point)
+            program = self.read(point)
         except EqsatError as error:
             hint = "give the range of each dimension that the model is for, as in --shape seq=16..128"
             raise InputError(f"at {shown(point)}: {error}; {hint}") from None
+        instance("optimize_dynamic", program, Program, "a model, or a function from sizes to a Program")
+        return program
 
 
 def inputs_at(programs: Sequence[Program], points: Sequence[Point]) -> Callable[[Point], list[Term]] | None:

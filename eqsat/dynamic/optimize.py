@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from eqsat.base.time_budget import TimeBudget
 from eqsat.dynamic.candidate import Candidate, candidate
 from eqsat.dynamic.checked import Compared, compare
@@ -44,6 +46,7 @@ _WHERE = (1.0, 0.0, 0.5)
 """Where the searches are, from the least (0) to the largest sizes (1), by ratio; the later ones if time is left."""
 
 
+@np.errstate(all="ignore")  # whatever the caller asks of its own arithmetic
 def optimize_dynamic(
     source: Source,
     shapes: Mapping[str, int | Range] | None = None,

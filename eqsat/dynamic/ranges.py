@@ -6,9 +6,10 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 
-from eqsat.base.arguments import integer
+from eqsat.base.arguments import integer, shown
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.dims.forms import Point
+from eqsat.program.sizes import LARGEST
 
 Range = tuple[int, int]
 """The least and the largest size of a dim, both included."""
@@ -31,7 +32,9 @@ def checked_range(name: str, given: object) -> Range:
     pair = tuple(given) if isinstance(given, tuple | list) else ()
     whole = [n for n in map(integer, pair) if n is not None]
     if not len(pair) == len(whole) == 2 or not 1 <= whole[0] <= whole[1]:
-        raise InputError(f"range {given!r} for dimension '{name}': expected (least, largest), both at least 1")
+        raise InputError(f"range {shown(given)} for dimension '{name}': expected (least, largest), both at least 1")
+    if whole[1] > LARGEST:
+        raise InputError(f"range {shown(given)} for dimension '{name}': no value has more than {LARGEST} elements")
     return whole[0], whole[1]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eqsat.base.arguments import instance
 from eqsat.dynamic.candidate import at
 from eqsat.dynamic.family import Family
 from eqsat.errors import InputError
@@ -66,6 +67,7 @@ class Dynamic:
         Raises:
             InputError: a dim has no size, or there is no program at these sizes.
         """
+        instance("at", sizes, Mapping, "a mapping from dimension to size")
         checked = checked_sizes(sizes, "at")
         point = {name: size for name, size in checked.items() if self.family.fixed.get(name) != size}
         if point.keys() != self.family.ranges.keys():

@@ -7,6 +7,7 @@ one. One worker serves many requests, so that only the first pays for starting i
 
 from __future__ import annotations
 
+import errno
 import pickle
 import time
 from collections import Counter
@@ -214,10 +215,18 @@ def _ask(
     except KeyboardInterrupt:
         return best, "interrupted"
     except (EOFError, BrokenPipeError):
-        return best, "memory"  # a worker that ends without a word was killed by its memory limit
+        return best, _died(worker)
     finally:
         if not finished:
             worker.kill()
+
+
+def _died(worker: Worker) -> str:
+    """Why a worker ended without a word: by its limit of memory, which compiled code leaves by a signal."""
+    code = worker.ended()
+    if code < 0 or code == errno.ENOMEM:
+        return "memory"
+    raise EqsatError(f"saturation failed: its process ended with exit code {code}")
 
 
 def warm_up(rules: Sequence[AnyRule], seconds: float = 0.0) -> None:

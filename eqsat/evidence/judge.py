@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat.base.arguments import instance, whole
 from eqsat.evidence.host_evidence import check_host_rule
 from eqsat.evidence.soundness import Evidence, check_rule, too_weak
 from eqsat.language.rule import AnyRule, HostRule, Rule, spelled
@@ -96,7 +97,13 @@ class Judgement:
 
 
 def judge(rule: AnyRule, held: int = HELD, seed: int = 0) -> Judgement:
-    """Look for a counterexample, a witness for the numerics class, and a need for each part of the guard."""
+    """Look for a counterexample, a witness for the numerics class, and a need for each part of the guard.
+
+    Raises:
+        InputError: an argument is not as above.
+    """
+    instance("judge", rule, (Rule, HostRule), "a rule (eqsat.rules.ALL, rule(...))")
+    held, seed = whole("held", held, 1), whole("seed", seed, 0)
     begun = time.monotonic()
     evidence = check_rule(rule, held=held, seed=seed) if isinstance(rule, Rule) else check_host_rule(rule, seed)
     return Judgement(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.arguments import shown
 from eqsat.fuzzing.kinds import Fault, one_piece
 from eqsat.runs.task import Tell
 
@@ -31,11 +32,20 @@ def _wrong() -> tuple[Any, ...]:
         *(None, "", "x", "mi300x", b"x", -1, 0, 1, 3, 1.5, -0.5, float("nan"), float("inf"), 10**30, -(10**30), True),
         *((), [], [[]], [1, [2, 3]], (1.5,), (-1,), ("a",), (None,), (0, 0), (10**12, 10**12)),
         *({}, {"x": 1}, {1: 2}, {"a"}),
+        *("\ud800", 10**400, _nested(5000), {1: 1.0, "1": 2.0}, {"n": (2, 10**400)}, {"\ud800": (2, 9)}),
         *(object(), int, len, lambda: None, range(3), slice(1), ..., 1 + 2j, np.float32(1), np.int64(2)),
         *(np.array(1.0), np.zeros((0, 3)), np.zeros((2, 0)), np.array([None, 1], object), np.array(["a"])),
         *(np.zeros(3, np.complex64), np.zeros((2, 3)), np.zeros((2, 3), np.uint64), np.array("2020", "datetime64[D]")),
         *(eqsat.spec((2, 3)), Tracer(_term((2, 3))), Tracer(_term(())), _term((2, 3)), _program()),
     )
+
+
+def _nested(depth: int) -> list[Any]:
+    """A list in a list, and so on: its `repr` fails."""
+    deep: list[Any] = []
+    for _ in range(depth):
+        deep = [deep]
+    return deep
 
 
 def _term(shape: tuple[int, ...]) -> Any:
@@ -48,6 +58,12 @@ def _program() -> Any:
     import eqsat
 
     return eqsat.trace(lambda x, w: eqsat.relu(x @ w), eqsat.spec((2, 3)), eqsat.spec((3, 4)))
+
+
+def _sized(sizes: Any) -> Any:
+    import eqsat
+
+    return eqsat.trace(lambda x: x + x, eqsat.spec((sizes["n"], 3)))
 
 
 def _result() -> Any:
@@ -66,9 +82,12 @@ def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, A
     """A target: a name, the callable, right arguments by position and by name."""
     import eqsat
     from eqsat import testing
+    from eqsat.evidence.judge import judge
     from eqsat.extract.device import table as devices
     from eqsat.extract.solver import serialized
     from eqsat.inspection import explore
+    from eqsat.inspection.why_not import why_not
+    from eqsat.language.equation import rule
     from eqsat.tracing import expression
     from eqsat.tracing.functions import FUNCTIONS
     from eqsat.tracing.tracer import Tracer
@@ -103,6 +122,9 @@ def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, A
         calls.append((f"Tracer.{name}", getattr(x, name), right or ((x.T,) if name == "dot" else (0,)), {}))
     calls.append(("Tracer[]", x.__getitem__, ((0, slice(None)),), {}))
     program, result = _program(), _result()
+    dynamic = eqsat.optimize_dynamic(_sized, {"n": (2, 9)}, time_limit=0.3, rules=[])
+    row = {"numerics": "exact", "source": "s", "why": "w", "when": "", "worth": "", "numbers": ""}
+    one = rule("name", "a + b == b + a")
     arrays = {"x": np.ones((2, 3), np.float32), "w": np.ones((3, 4), np.float32)}
     options = {"device": "mi300x", "time_limit": 0.2, "numerics": "exact", "rules": [], "progress": None}
     options |= {"explain_time": 0.0, "top": 1, "objective": "latency", "inputs": arrays}
@@ -111,7 +133,7 @@ def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, A
         ("trace", eqsat.trace, (lambda x: x + 1, eqsat.spec((2, 3))), {}),
         ("trace returning", lambda value: eqsat.trace(lambda x: value, eqsat.spec((2, 3))), (1.0,), {}),
         ("optimize", eqsat.optimize, (program,), options),
-        ("prove", eqsat.prove, (program, program, 0.3), {}),
+        ("prove", eqsat.prove, (program, program, 0.3), {"sizes": {"n": 3}, "certify": False}),
         ("from_onnx", eqsat.from_onnx, (eqsat.to_onnx(program), {}), {}),
         ("to_onnx", eqsat.to_onnx, (program, None), {"opset": 17}),
         ("from_torch", eqsat.from_torch, (None, ()), {}),
@@ -120,10 +142,16 @@ def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, A
         ("Program", eqsat.Program, (program.inputs, program.outputs), {}),
         ("Program.run", program.run, (arrays, "native"), {}),
         ("Program.run of one", lambda x: program.run(arrays | {"x": x}), (arrays["x"],), {}),
-        ("compile", result.compile, ("numpy", None), {"tune": None, "capture": False}),
+        ("optimize_dynamic", eqsat.optimize_dynamic, (_sized, {"n": (2, 9)}), {"time_limit": 0.3, "rules": []}),
+        ("Dynamic.at", dynamic.at, ({"n": 3},), {}),
+        ("compile", result.compile, ("numpy", None), {"tune": None, "capture": False, "held": ()}),
         ("compiled", result.compile(), (arrays["x"], arrays["w"]), {}),
         ("compiled by name", result.compile(), (arrays,), {}),
-        ("assert_equivalent", testing.assert_equivalent, (program, program), {"seed": 0}),
+        ("assert_equivalent", testing.assert_equivalent, (program, program), {"seed": 0, "rtol": 1e-5}),
+        ("random_inputs", testing.random_inputs, (program, 0), {}),
+        ("rule", rule, ("name", "a + b == b + a"), row),
+        ("judge", judge, (one, 1, 0), {}),
+        ("why_not", why_not, (program, one), {"time_limit": 0.2}),
         ("explore", explore.explore, (program, []), {}),
         ("parse", expression.parse, ("a + b", {"a": "f32[4]", "b": "f32[4]"}), {}),
         ("device", devices.device, ("mi300x",), {}),
@@ -190,8 +218,4 @@ def _judged(call: Call) -> str:
 
 def _given(call: Call) -> str:
     _, _, args, kwargs = call
-    return ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
-
-
-def _shown(value: Any) -> str:
-    return repr(value).replace("\n", " ")[:60]
+    return ", ".join([*map(shown, args), *(f"{k}={shown(v)}" for k, v in kwargs.items())])

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat.base.arguments import instance
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.match import Matcher, Refusal, Shape
 from eqsat.egraph.snapshot import ENode, Snapshot
@@ -20,7 +21,7 @@ from eqsat.extract.device.table import device as find_device
 from eqsat.html.fragments import fragment
 from eqsat.language import text as rule_text
 from eqsat.language.equation import arrays_of
-from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Var
+from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Rule, Var
 from eqsat.pipeline.describe import explanation_of
 from eqsat.pipeline.selection import Selection, choose
 from eqsat.program.core import Node, make
@@ -119,8 +120,10 @@ def why_not(
     """The effect of a rule when a program is optimised, by these rules (all by default) and itself.
 
     Raises:
-        InputError: the device or the policy is unknown.
+        InputError: the device or the policy is unknown, or an argument is not as above.
     """
+    instance("why_not", program, Program, "a Program first")
+    instance("why_not", row, (Rule, HostRule), "a rule second")
     from eqsat.rules import ALL
 
     target = find_device(device)
@@ -128,7 +131,7 @@ def why_not(
     answer = Answer(row.name, _barred(row, numerics))
     if row not in usable:
         usable.append(row)
-    run = Runner(TimeBudget(time_limit))
+    run = Runner(TimeBudget.of(time_limit))
     problem = partition(program, Asked(target, tuple(usable)), run)
     found = search(problem, run)
     (best,) = choose(problem, found, run)

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypedDict, Unpack, get_args
 
+from eqsat.base import arguments
 from eqsat.errors import InputError
 from eqsat.language import tables
 from eqsat.language.axes import Axes
@@ -233,7 +234,12 @@ def rule(name: str, text: str, **row: Unpack[Row]) -> Rule:
             variable that is not known, or the row gives two rules.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InputError(f"rule {name!r}: a name is up to 100 letters, digits, `-`, `_` and `.`, a letter first")
+        raise InputError(
+            f"rule {arguments.shown(name)}: a name is up to 100 letters, digits, `-`, `_` and `.`, a letter first"
+        )
+    arguments.text(f"rule {name!r}", text)
+    for what in ("when", "worth", "numbers", "numerics", "source", "why"):
+        arguments.text(f"rule {name!r}: {what}", row.get(what, ""), empty=True)
     if "?" in text:
         raise InputError(f"rule {name!r}: a view that may be missing gives two rules; state each by itself")
     if row.get("mirror"):

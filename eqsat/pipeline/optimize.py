@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import warm_up
@@ -46,6 +48,7 @@ def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = 
         warm_up(declared)
 
 
+@np.errstate(all="ignore")  # whatever the caller asks of its own arithmetic
 @collector_paused()
 def optimize(
     program: Program,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.base.arguments import PLACES, choice, flag
+from eqsat.base.arguments import PLACES, choice, flag, instance, seconds, text
 from eqsat.errors import InputError
 from eqsat.extract.device.table import DeviceLike
 from eqsat.extract.device.table import device as find_device
@@ -98,22 +98,28 @@ class Result:
         if on is not None:
             choice("compile: on", on, PLACES)
         flag("compile: capture", capture)
+        instance("compile: held", held, Collection, "a list of names of inputs")
+        for name in held:
+            text("compile: held", name)
+        if tune is not None:
+            seconds("compile: tune", tune)
         on = on or ("numpy" if device is None else "gpu")
         if on == "gpu":
             from eqsat.gpu.launch.lower import Signature
             from eqsat.gpu.run.run import gpu_runner
 
             signature = Signature.of(self.source)
-            run = gpu_runner(self.plan, device or self.report["device"], signature, tune, capture, held)
+            target = self.report["device"] if device is None else device
+            run = gpu_runner(self.plan, target, signature, tune, capture, held)
             return _Compiled(self.source, run)
         if tune is not None or capture:
             raise InputError(f"compile: tuning and capturing are for a GPU, not for {on!r}: times there say nothing")
         if on == "numpy":
-            find_device(device or "cpu")
+            find_device("cpu" if device is None else device)
             return _Compiled(self.source, _OnHost(self.source, self.plan.run_numpy))
         from eqsat.gpu.run.run import runner
 
-        run = runner(self.plan, on, device or self.report["device"])
+        run = runner(self.plan, on, self.report["device"] if device is None else device)
         return _Compiled(self.source, _OnHost(self.source, run))
 
 

@@ -112,6 +112,10 @@ class Program:
             raise InputError(f"a program's outputs are terms by name, got {shown(self.outputs)}")
         if not self.outputs:
             raise InputError("a program needs at least one output")
+        instance("a program: names", self.names, Mapping, "a mapping from term to name")
+        instance("a program: written", self.written, tuple, "the operators of a model")
+        instance("a program: origin", self.origin, (Path, type(None)), "a path or None")
+        instance("a program: header", self.header, Header, "a Header")
         names: set[str] = set()
         for term in self.inputs:
             if term.op != "input":

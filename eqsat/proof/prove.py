@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eqsat.base.arguments import instance, seconds
+from eqsat.base.arguments import flag, instance, seconds, shown, whole
 from eqsat.base.memory_limit import collector_paused, in_use, memory_limit
 from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import TOLERANCE
@@ -161,6 +161,7 @@ class Proof:
         return data
 
 
+@np.errstate(all="ignore")  # whatever the caller asks of its own arithmetic
 @collector_paused()
 def prove(
     left: Program,
@@ -190,6 +191,9 @@ def prove(
         instance("prove", program, Program, "two Programs (eqsat.trace, from_onnx, from_torch)")
         check_program(program)
     time_limit = seconds("time_limit", time_limit)
+    certify = flag("prove: certify", certify)
+    if not callable(progress):
+        raise InputError(f"prove: progress takes a function of a stage and a share, got {shown(progress)}")
     if assume is not None:
         texts = [assume] if isinstance(assume, str) else assume
         instance("prove: assume", texts, Sequence, "a text such as '0 <= i < n', or several")
@@ -197,6 +201,7 @@ def prove(
             instance("prove: assume", text, str, "a text such as '0 <= i < n', or several")
     if sizes is not None:
         instance("prove: sizes", sizes, Mapping, "a mapping from dimension to size")
+        sizes = {name: whole(f"prove: size {name}", size, 0) for name, size in sizes.items()}
     begun = time.monotonic()
     deadline = begun + time_limit
     names = matched(left, right)

@@ -53,10 +53,16 @@ class Store(AbstractContextManager["Store"]):
             InputError: it cannot be written: the disk is full, or another process is writing all the time.
         """
         given = json.dumps(task.given, sort_keys=True)
+        row = (task.key, task.name, task.work, given, *astuple(outcome))
         try:
             self._file.execute(
                 f"INSERT OR REPLACE INTO outcomes (key, name, work, given, {_FIELDS}) VALUES (?{', ?' * 9})",
-                (task.key, task.name, task.work, given, *astuple(outcome)),
+                [_writable(value) for value in row],
             )
         except sqlite3.Error as error:
             raise InputError(f"{self._path}: cannot be written ({error})") from None
+
+
+def _writable(value: object) -> object:
+    """A value as SQLite takes it: in names of files, Python has half characters for bytes that are no text."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value

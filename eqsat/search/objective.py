@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 
 from eqsat.base.arguments import real, shown
 from eqsat.errors import InputError
@@ -44,8 +44,8 @@ class Objective:
             raise InputError(f"objective {shown(given)}: expected {_FORMS}")
         unknown = sorted(set(map(str, given)) - {"latency", "memory"})
         weights = [w for w in (real(given.get(name, 0.0)) for name in ("latency", "memory")) if w is not None]
-        if unknown or len(weights) < 2 or not all(isfinite(w) and w >= 0 for w in weights) or not any(weights):
-            raise InputError(f"objective {dict(given)!r}: expected {_FORMS}, weights at least 0 and not both 0")
+        if unknown or len(weights) < 2 or not all(0 <= w <= sys.float_info.max for w in weights) or not any(weights):
+            raise InputError(f"objective {shown(dict(given))}: expected {_FORMS}, weights at least 0 and not both 0")
         return Objective(*weights)
 
     def value(self, cost: float, peak: float, written_cost: float, written_peak: float) -> float:

@@ -67,7 +67,7 @@ class Runner:
 
     def __init__(self, budget: TimeBudget, tell: Progress | None = None) -> None:
         self.budget = budget
-        self.tell: Progress = tell or (lambda stage, fraction: None)
+        self.tell: Progress = tell if tell is not None else lambda stage, fraction: None
         self._working = Interruptible()
 
     @property

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.arguments import instance
+from eqsat.base.arguments import text as writable
 from eqsat.base.numerics import LONG, np_dtype, random_array
 from eqsat.errors import InputError
 from eqsat.program import ops
@@ -71,6 +72,7 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
 
 
 def _tree(text: str) -> ast.Expression:
+    writable("an expression", text, empty=True)
     try:
         tree = ast.parse(text, mode="eval")
     except (RecursionError, MemoryError):  # Python's parser raises MemoryError when its stack is full

@@ -117,15 +117,27 @@ def record(function: Callable[..., Any], bound: inspect.BoundArguments) -> tuple
 
 
 def replace_arguments(bound: inspect.BoundArguments, place: Callable[[str, Any], Any]) -> None:
-    """Replace each argument by `place(name, argument)`, in calling order."""
+    """Replace each argument by `place(name, argument)`, in calling order.
+
+    Parameters of their own keep their names: what `*args` and `**kwargs` hold gets others, where these are taken.
+    """
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    taken = {name for name, parameter in bound.signature.parameters.items() if parameter.kind not in several}
+
+    def free(name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
     for name, parameter in bound.signature.parameters.items():
         if name not in bound.arguments:
             continue
         value = bound.arguments[name]
         if parameter.kind is parameter.VAR_POSITIONAL:
-            bound.arguments[name] = tuple(place(f"{name}{i}", v) for i, v in enumerate(value))
+            bound.arguments[name] = tuple(place(free(f"{name}{i}"), v) for i, v in enumerate(value))
         elif parameter.kind is parameter.VAR_KEYWORD:
-            bound.arguments[name] = {key: place(key, v) for key, v in value.items()}
+            bound.arguments[name] = {key: place(free(key), v) for key, v in value.items()}
         else:
             bound.arguments[name] = place(name, value)
 
@@ -140,6 +152,14 @@ def spec_of(value: Any) -> Spec | None:
     return None
 
 
+def _by_text(returned: dict[Any, Value]) -> dict[str, Value]:
+    """Outputs by name. Raises InputError if two keys give one name."""
+    named = {str(key): value for key, value in returned.items()}
+    if len(named) < len(returned):
+        raise InputError(f"two outputs have one name: the function returns the keys {shown(list(returned))}")
+    return named
+
+
 @dataclass(frozen=True)
 class Results:
     """The results of a traced function: named values, and how to return arrays in the same structure."""
@@ -151,7 +171,7 @@ class Results:
     def of(returned: Any) -> Results:
         if isinstance(returned, dict):
             keys = list(returned)
-            return Results({str(k): v for k, v in returned.items()}, lambda xs: dict(zip(keys, xs, strict=True)))
+            return Results(_by_text(returned), lambda xs: dict(zip(keys, xs, strict=True)))
         if isinstance(returned, list | tuple):
             made = getattr(type(returned), "_make", type(returned))  # a namedtuple takes its elements one by one
             return Results({f"out{i}": v for i, v in enumerate(returned)}, made)

@@ -24,6 +24,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from eqsat.base.arguments import instance
 from eqsat.base.files import read_json
 from eqsat.base.memory_limit import collector_paused
 from eqsat.errors import CheckFailed, InputError
@@ -128,6 +129,7 @@ def parse(data: Any, name: str = "e-graph", deadline: float = math.inf) -> Seria
 
     After ``deadline``, no more negative costs are shifted away.
     """
+    instance("an e-graph's name", name, str, "a text")
     nodes, roots = _fields(data, name)
     class_of: dict[str, str] = {}
     for key, node in nodes.items():

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.interrupt import Interruptible
 from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
 from eqsat.extract.device.table import DeviceLike
@@ -139,7 +140,17 @@ def gpu_runner(
 
 
 def run_launches(launches: Launches, inputs: Mapping[str, Array], order: int = simt.FORWARD) -> list[Array]:
-    """Run lowered launches in the checker. Outputs and temporaries start out as NaN."""
+    """Run lowered launches in the checker. Outputs and temporaries start out as NaN.
+
+    Ctrl-C abandons a kernel that runs, which may take seconds.
+    """
+    found = Interruptible().run(lambda: _run_launches(launches, inputs, order), None, grace=0.0)
+    if found is None:
+        raise KeyboardInterrupt
+    return found
+
+
+def _run_launches(launches: Launches, inputs: Mapping[str, Array], order: int) -> list[Array]:
     memory = _memory(launches, inputs)
     source = "\n".join(kernel.source for kernel in launches.kernels.values())
     for step in launches.steps:

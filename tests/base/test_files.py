@@ -69,17 +69,18 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     [
         ("missing/a", "no such folder"),
         ("folder", "Is a directory"),
+        ("new/", "Is a directory"),
         ("file/a", "Not a directory"),
         ("x" * 300, "File name too long"),
         ("a\0b", "a NUL in the name"),
     ],
-    ids=["missing", "folder", "file", "long", "nul"],
+    ids=["missing", "folder", "slash", "file", "long", "nul"],
 )
 def test_what_cannot_be_written_is_named(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=said):
-        files.write_text(tmp_path / name, "text")
+        files.write_text(f"{tmp_path}/{name}", "text")
 
 
 def test_a_pipe_and_a_device_are_written_to(tmp_path: Path) -> None:
@@ -101,6 +102,37 @@ def test_stdout_goes_on_where_it_was(tmp_path: Path, target: str) -> None:
     with out.open("w") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
     assert out.read_text() == "a\nb\nc\n"
+
+
+@pytest.mark.parametrize(("append", "left"), [(0, b"new"), (os.O_APPEND, b"a longer text" + b"new")])
+def test_a_descriptor_of_a_file_is_cut_where_writing_ends(tmp_path: Path, append: int, left: bytes) -> None:
+    out = tmp_path / "out"
+    out.write_bytes(b"a longer text")
+    descriptor = os.open(out, os.O_RDWR | append)
+    files.write_bytes(f"/dev/fd/{descriptor}", b"new")
+    os.close(descriptor)
+    assert out.read_bytes() == left
+
+
+def test_in_a_folder_that_is_gone_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(InputError, match="out: cannot be written"):
+        files.check_outputs({}, {"-o": "out"})
+    with pytest.raises(InputError, match="in: no such file"):
+        files.check_outputs({"the model": "in"}, {"--json": "-"})
+    files.check_outputs({}, {"--json": "-"})
+
+
+def test_a_descriptor_of_an_input_is_no_output(tmp_path: Path) -> None:
+    (tmp_path / "in").touch()
+    descriptor = os.open(tmp_path / "in", os.O_RDWR)
+    for named in ({"in": tmp_path / "in"}, {"in": f"/dev/fd/{descriptor}"}):
+        for output in (tmp_path / "in", f"/dev/fd/{descriptor}"):
+            with pytest.raises(InputError, match="would overwrite in"):
+                files.check_outputs(named, {"-o": output})
+    os.close(descriptor)
 
 
 def test_a_folder_comes_whole_and_keeps_what_was_there(tmp_path: Path) -> None:

@@ -89,6 +89,10 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", line], env=given, capture_output=True, encoding="utf-8", errors="replace")
 
 
+def test_a_file_is_no_expression(model: Path) -> None:
+    assert "give an expression" in refusal("explore", model)
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_tables_are_printed_in_every_encoding(encoding: str) -> None:
     ran = shell("$E devices && $E rules list && $E explore --help", PYTHONIOENCODING=encoding)
@@ -123,6 +127,12 @@ def test_numbers_of_every_size_are_judged(model: Path, arguments: tuple[str, ...
 def test_a_closed_stdout_drops_what_is_printed(command: str) -> None:
     ran = shell(f"$E {command} >&-")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_a_closed_stderr_changes_no_result(model: Path) -> None:
+    ran = shell(f"$E optimize {model} -o /dev/fd/3 --json - 3>/dev/null 2>&-")
+    assert ran.returncode == 0
+    assert json.loads(ran.stdout)["egraph"]["stop"] == "saturated"
 
 
 @pytest.mark.parametrize("command", ["rules list", "--help"])

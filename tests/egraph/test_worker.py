@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from eqsat.base.search_path import search_path
 from eqsat.base.worker import Pool, Worker
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.errors import InputError
+from eqsat.errors import EqsatError, InputError
 from eqsat.language.rule import HostRule
 from eqsat.program.core import lower
 from eqsat.rules import ALL
@@ -335,6 +336,24 @@ def test_threads_saturate_at_once():
         together = list(threads.map(lambda source: saturate(source, ALL, Limits(seconds=SECONDS)), sources * 2))
     assert [found.nodes for found in together] == alone * 2
     assert {found.stats["stop"] for found in together} == {"saturated"}
+
+
+def test_a_process_without_stderr_has_workers():
+    code = (
+        "import sys, eqsat; p = eqsat.trace(lambda x: x * 1 + 0, eqsat.spec(3)); "
+        "print(sys.stderr, eqsat.optimize(p).report['egraph']['stop'])"
+    )
+    command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)} 2>&-"
+    ran = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, text=True, check=True)
+    assert ran.stdout == "None saturated\n"
+
+
+def test_a_worker_that_ends_by_itself_is_a_failed_search(monkeypatch: pytest.MonkeyPatch):
+    pool = Pool("support.worker_services:Ends", most=1)
+    monkeypatch.setattr(saturate_module, "_WORKERS", pool)
+    with pytest.raises(EqsatError, match="its process ended with exit code 7"):
+        saturate(snapshot(), ALL, Limits(seconds=SECONDS))
+    pool.close()
 
 
 def test_a_rule_that_cannot_be_sent_is_bad_input():

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +17,7 @@ import eqsat
 from eqsat.errors import InputError
 from eqsat.extract.plan.memory import ALIGNMENT
 from eqsat.extract.plan.plan import Plan, Result
+from eqsat.gpu import simt
 from eqsat.gpu.launch.lower import Fill, Launch, LibraryProduct, Signature
 from eqsat.gpu.launch.lower import lower as lower_plan
 from eqsat.gpu.run.run import run_launches, run_simt, runner
@@ -250,3 +256,17 @@ def test_signatures_of_programs_and_of_bare_plans() -> None:
     program = PROGRAMS["statistics"]
     assert Signature.of(program).inputs == {"x": ((9, 33), "float32")}
     assert dict(Signature.flat(plan_of(program)).outputs) == {"out0": (9,), "out1": (33,), "out2": (9,)}
+
+
+def test_ctrl_c_does_not_wait_for_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def long(*given: object) -> None:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 4_000_000)  # seconds in compiled code, as a kernel
+
+    monkeypatch.setattr(simt, "run", long)
+    program = eqsat.trace(lambda x: x + 1, eqsat.spec(3))
+    run = eqsat.optimize(program, rules=[], explain_time=0.0).compile("simt")
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(np.zeros(3, np.float32))
+    assert time.monotonic() - begun < 1.5

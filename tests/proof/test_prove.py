@@ -301,3 +301,12 @@ def test_integers_that_wrap_around_are_not_called_rounding() -> None:
     assert proof.verdict == "unknown"
     assert "within rounding" not in proof.reason
     assert "integers may wrap around" in proof.reason
+
+
+def test_what_numpy_raises_for_the_caller_is_no_matter():
+    k = np.array([1e-300, 1.0])
+    left = eqsat.trace(lambda x: (x, eqsat.tanh(eqsat.full_like(x, 1) * k)), eqsat.spec(2, "float64"))
+    right = eqsat.trace(lambda x: (x, eqsat.tanh(x * 0 + k)), eqsat.spec(2, "float64"))
+    with np.errstate(all="raise"):
+        assert eqsat.prove(left, right, 5.0)
+        assert eqsat.optimize(left, time_limit=1.0).program

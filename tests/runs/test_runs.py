@@ -63,6 +63,15 @@ def test_what_is_done_is_not_done_again_and_what_failed_is(tmp_path: Path) -> No
         assert outcomes([right], store)["3"].result == 9
 
 
+def test_a_name_that_is_no_utf_8_is_kept(tmp_path: Path) -> None:
+    named = Task(os.fsdecode(b"in\xff"), "support.tasks:squared", {"n": 3}, 60.0, MEMORY)
+    with Store(tmp_path / "results.sqlite") as store:
+        store.put(named, Outcome("9", trace="in\udcff"))
+        kept = store.get(named)
+    assert kept is not None
+    assert (kept.result, kept.trace) == (9, "in\\udcff")
+
+
 def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.sqlite"
     path.write_text("a text that SQLite has not written" * 100)

@@ -29,6 +29,13 @@ class Loading:
         send("done", request)
 
 
+class Ends:
+    """Ends its process instead of answering."""
+
+    def __call__(self, request, send) -> None:
+        os._exit(7)
+
+
 class Echo:
     """Sends back what it gets; some requests ask for more."""
 

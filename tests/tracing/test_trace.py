@@ -570,3 +570,10 @@ def test_a_shape_that_numpy_cannot_hold_is_refused_for_what_it_is(shape: tuple[i
     assert program.outputs["out"].shape == shape
     with pytest.raises(InputError, match=message):
         eqsat.optimize(program)
+
+
+def test_no_two_inputs_get_one_name():
+    x = eqsat.spec(2)
+    assert eqsat.trace(lambda a0, *a: a0 + a[0] * a[1], x, x, x).input_names == ["a0", "a0_", "a1"]
+    assert eqsat.trace(lambda a, /, **k: a + k["a"], x, a=x).input_names == ["a", "a_"]
+    assert eqsat.trace(lambda *k, **a: k[0] + a["k"] + a["k0"], x, k=x, k0=x).input_names == ["k0", "k", "k0_"]

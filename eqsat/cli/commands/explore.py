@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -84,6 +85,8 @@ def explore(
     keep_stdout({"--dot": dot})
     check_outputs({"--rules": rules_file}, {"--dot": dot, "--egraph": egraph, "--json": json_file})
     names = [find_device(name).name for name in device or DEVICES]
+    if expression.endswith(".onnx") and os.path.isfile(expression):
+        raise InputError(f"{expression}: is a file; give an expression, as in relu(X @ A), or use `eqsat explain`")
     program = parse(expression, _pairs(let))
     chosen = select(_names(only), _names(without), rules_file, time_limit, exploring)
     rules = ALL if chosen is None else chosen

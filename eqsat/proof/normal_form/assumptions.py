@@ -133,9 +133,9 @@ class _Reader:
     def _comparison(self, left: ast.expr, op: type[ast.cmpop], right: ast.expr) -> tuple[str, type[ast.cmpop], Number]:
         names = [self._name(side) for side in (left, right)]
         if names[0] is not None and names[1] is None:
-            return names[0], op, self._number(right)
+            return names[0], op, self._finite(right)
         if names[1] is not None and names[0] is None:
-            return names[1], _MIRRORED[op], self._number(left)
+            return names[1], _MIRRORED[op], self._finite(left)
         raise self._error("compares other things than an input with a number")
 
     def _name(self, tree: ast.expr) -> str | None:
@@ -155,6 +155,14 @@ class _Reader:
         if not (is_float(self._inputs[name].dtype) or self._inputs[name].dtype in INTS):
             raise self._error(f"bounds {name!r}, which is {self._inputs[name].dtype}")
         return name
+
+    def _finite(self, tree: ast.expr) -> Number:
+        try:
+            number = self._number(tree)
+            float(number)
+        except OverflowError:
+            raise self._error("has a number beyond floats") from None
+        return number
 
     def _number(self, tree: ast.expr) -> Number:
         match tree:
