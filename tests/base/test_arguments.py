@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eqsat.base.arguments import flag, integer, real, seconds, whole
+from eqsat.base.arguments import LONGEST, flag, integer, real, seconds, whole
 from eqsat.errors import InputError
 
 
@@ -31,10 +31,16 @@ def test_real_numbers(value: Any) -> None:
     assert seconds("time", value) == 2.0
 
 
-@pytest.mark.parametrize("value", [False, np.False_, 2j, "2", None, np.ones(2), 10**400, -1, float("nan")])
+@pytest.mark.parametrize("value", [False, np.False_, 2j, "2", None, np.ones(2), -1, float("nan")])
 def test_what_is_no_time(value: Any) -> None:
     with pytest.raises(InputError, match="expected seconds"):
         seconds("time", value)
+
+
+@pytest.mark.parametrize("value", [10**400, 1e300, float("inf"), np.float64("inf")])
+def test_longer_than_anyone_waits_is_as_long_as_threads_wait(value: Any) -> None:
+    assert seconds("time", value) == LONGEST
+    assert real(10**400) is None
 
 
 def test_flags() -> None:
