@@ -151,6 +151,7 @@ class Core:
         ways: how it may run, including the time of its prologues; `reduced` is how it runs if it is also reduced,
             which a stream cannot be.
         wide: whether an operand reads more than `WIDE` arrays.
+        turned: whether the products are.
     """
 
     products: tuple[Factors, ...]
@@ -159,8 +160,10 @@ class Core:
     ways: tuple[Gemm, ...]
     reduced: Gemm | None = None
     wide: bool = field(init=False)
+    turned: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "turned", self.products[0].turned)
         wide = any(x.leaves.bit_count() > WIDE for p in self.products for x in (p.left, p.right))
         object.__setattr__(self, "wide", wide)
 
@@ -168,11 +171,6 @@ class Core:
     def streams(self) -> bool:
         """Whether this is a stream."""
         return self.reduced is None
-
-    @property
-    def turned(self) -> bool:
-        """Whether its products are."""
-        return self.products[0].turned
 
     def facing(self, turned: bool) -> tuple[Dims, tuple[Factors, ...]]:
         """Dims and products, `turned` or not."""

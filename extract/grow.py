@@ -233,9 +233,13 @@ class Grower:
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A product with an operand that is made on the way, where that costs less than to write and read it; the
-        launch aside, which other products may share."""
-        for turned in self.streams.ways_round(node):
-            yield from self._walked(i, node, turned)
+        launch aside, which other products may share. The right one is made in a turned product, unless the transpose is
+        a product of its own, whose streams the class has."""
+        a, b = node.args
+        if self.gemms[a] or self.rows[a]:
+            yield from self._walked(i, node, False)
+        if (self.gemms[b] or self.rows[b]) and not self.streams.has_transpose(node):
+            yield from self._walked(i, node, True)
 
     def _walked(self, i: int, node: ENode, turned: bool) -> Iterator[Cut | None]:
         """With the left operand on the way, or with the right one in a `turned` product."""

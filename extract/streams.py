@@ -87,14 +87,12 @@ class Streams:
         self._lefts: dict[object, _Left | None] = {}
         self._analysed: dict[object, tuple[_Left | None, list[int]]] = {}
 
-    def ways_round(self, node: ENode) -> tuple[bool, ...]:
-        """Whether a product is turned to make an operand on the way: as it is, and turned unless its class holds the
-        transpose of such a product, whose streams it has."""
+    def has_transpose(self, node: ENode) -> bool:
+        """Whether the class of a product holds the transpose of a product of its dims, turned."""
         b, m, _, n = node.attrs
         of_class, turned = self.snapshot.of_class, turned_dims(node.attrs)
         views = (x for x in of_class(node.cls) if x.op == "V" and x.attrs[0] == swapped(b, n, m))
-        known = any(x.op == "MM" and x.attrs == turned for view in views for x in of_class(view.args[0]))
-        return (False,) if known else (False, True)
+        return any(x.op == "MM" and x.attrs == turned for view in views for x in of_class(view.args[0]))
 
     def lefts(
         self,
@@ -176,9 +174,10 @@ class Streams:
         """The products of both in one stream, if they have the same rows and width: all with one left operand, and of
         those with several the `leading` ones."""
         turned = a.turned or b.turned
-        (of_a, *first), (of_b, *second) = ((dims, *p) for dims, p in (x.facing(turned) for x in (a, b)))
-        x, y = (_computed(p[0].left) for p in (first, second))
-        if any(of_a[i] != of_b[i] for i in (0, 1, 3)) or (x != y and not (a in leading and b in leading)):
+        (of_a, first), (of_b, second) = a.facing(turned), b.facing(turned)
+        if any(of_a[i] != of_b[i] for i in (0, 1, 3)):
+            return None
+        if not (a in leading and b in leading) and _computed(first[0].left) != _computed(second[0].left):
             return None
         products = {p.key: p for p in (*first, *second)}
         return self.core(list(products.values())) if len({p.node for p in products.values()}) == len(products) else None
