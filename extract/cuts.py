@@ -29,6 +29,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Gemm, Run, read_bytes
 from eqsat.layout.arithmetic import Layout, compose, identity
 from eqsat.program.node import FEW_TERMS
+from eqsat.streams.turned import swapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +108,37 @@ class Kind(IntEnum):
     OPAQUE = 5
 
 
+Dims = tuple[int, int, int, int]
+"""(B, M, K, N) of a product."""
+
+
+def turned_dims(dims: Dims) -> Dims:
+    """Of b.T @ a.T, given those of a @ b."""
+    b, m, k, n = dims
+    return b, n, k, m
+
+
 class Factors(NamedTuple):
-    """A product in a kernel: the index of its MM e-node, and the cuts of its operands."""
+    """A product in a kernel: the index of its MM e-node, and the cuts of its operands.
+
+    One that is `turned` is computed as (b.T @ a.T).T, so that what a stream makes on the way stands on the left: `left`
+    is a cut of b then, and `right` one of a.
+    """
 
     node: int
     left: Cut
     right: Cut
+    turned: bool = False
 
     @property
-    def key(self) -> tuple[int, Inside, Inside]:
+    def key(self) -> tuple[int, Inside, Inside, bool]:
         """Equal for products that are computed in the same way."""
-        return self.node, self.left.inside, self.right.inside
+        return self.node, self.left.inside, self.right.inside, self.turned
+
+    @property
+    def the_other_way_round(self) -> Factors:
+        """The same product, turned, or not any more."""
+        return Factors(self.node, self.right, self.left, not self.turned)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,22 +146,25 @@ class Core:
     """The product inside a cut, or the products of a stream. Two cuts may share it, so it is compared by identity.
 
     Attributes:
-        products: each with its operands; `dims` are the (B, M, K, N) of all.
+        products: each with its operands, all or none turned; `dims` are the (B, M, K, N) of all, as they are computed.
         bytes: bytes that the operands move, counted once.
         ways: how it may run, including the time of its prologues; `reduced` is how it runs if it is also reduced,
             which a stream cannot be.
         wide: whether an operand reads more than `WIDE` arrays.
+        turned: whether the products are.
     """
 
     products: tuple[Factors, ...]
-    dims: tuple[int, int, int, int]
+    dims: Dims
     bytes: float
     ways: tuple[Gemm, ...]
     reduced: Gemm | None = None
     wide: bool = field(init=False)
+    turned: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        wide = any(x.leaves.bit_count() > WIDE for _, *operands in self.products for x in operands)
+        object.__setattr__(self, "turned", self.products[0].turned)
+        wide = any(x.leaves.bit_count() > WIDE for p in self.products for x in (p.left, p.right))
         object.__setattr__(self, "wide", wide)
 
     @property
@@ -148,15 +172,28 @@ class Core:
         """Whether this is a stream."""
         return self.reduced is None
 
+    def facing(self, turned: bool) -> tuple[Dims, tuple[Factors, ...]]:
+        """Dims and products, `turned` or not."""
+        if turned == self.turned:
+            return self.dims, self.products
+        return turned_dims(self.dims), tuple(x.the_other_way_round for x in self.products)
+
 
 class Product(NamedTuple):
-    """Key of GEMM, GEMM_RED and STREAM cuts: `layout` maps the class to the products' flat [B, M, N] outputs.
+    """Key of GEMM, GEMM_RED and STREAM cuts: `layout` maps the class to the core's flat [B, M, N] outputs.
 
     For GEMM_RED it maps the class to the reduced output.
     """
 
     core: Core
     layout: Layout
+
+    def facing(self, turned: bool) -> Layout | None:
+        """The layout, if the core were `turned` or not."""
+        if turned == self.core.turned:
+            return self.layout
+        b, m, _, n = self.core.dims
+        return compose(swapped(b, n, m), self.layout)
 
 
 class Rows(NamedTuple):

@@ -28,11 +28,13 @@ from eqsat.extract.cuts import (
     joined,
     parts,
     sums_in_two_ways,
+    turned_dims,
 )
 from eqsat.extract.streams import Streams
 from eqsat.gpu.table.limits import KEPT_REGISTERS, MOST_THREADS
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, spread, strided
 from eqsat.program.node import STEPS, terms_of
+from eqsat.streams.turned import swapped
 
 K = TypeVar("K", bound=Key)
 
@@ -58,7 +60,7 @@ class Made:
     facts: Facts
     streams: Streams
     cuts: dict[tuple[int, tuple[Cut, ...], Kind], Cut | None] = field(default_factory=dict)
-    cores: dict[tuple[int, Inside, Inside], Core] = field(default_factory=dict)
+    cores: dict[tuple[int, Inside, Inside, bool], Core] = field(default_factory=dict)
     keys: dict[Key, Key] = field(default_factory=dict)
     indices: Indices = field(default_factory=Indices)
     kept: dict[tuple[bool, ...] | None, Sequence[Sequence[Cut]]] = field(default_factory=dict)
@@ -230,26 +232,39 @@ class Grower:
         yield from self.in_place(i, node)
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A product whose left operand is made on the way, where that costs less than to write and read it; the launch
-        aside, which other products may share."""
-        out = identity(self.snapshot.size[node.cls])
+        """A product with an operand that is made on the way, where that costs less than to write and read it; the
+        launch aside, which other products may share. The right one is made in a turned product, unless the transpose is
+        a product of its own, whose streams the class has."""
         a, b = node.args
+        if self.gemms[a] or self.rows[a]:
+            yield from self._walked(i, node, False)
+        if (self.gemms[b] or self.rows[b]) and not self.streams.has_transpose(node):
+            yield from self._walked(i, node, True)
+
+    def _walked(self, i: int, node: ENode, turned: bool) -> Iterator[Cut | None]:
+        """With the left operand on the way, or with the right one in a `turned` product."""
+        dims = turned_dims(node.attrs) if turned else node.attrs
+        out = swapped(dims[0], dims[1], dims[3]) if turned else identity(self.snapshot.size[node.cls])
+        a, b = node.args[::-1] if turned else node.args
         rights = self._prologues(b)
 
         def beside(x: Cut) -> int:
             return x.price + min(self._beyond(y) + self.beneath(x.leaves | y.leaves) for y in rights)
 
-        for left in self.streams.lefts(a, node.attrs, self.gemms, self.rows, self.limits.lefts, beside):
+        for left in self.streams.lefts(a, dims, turned, self.gemms, self.rows, self.limits.lefts, beside):
 
             def score(y: Cut, given: int = left.cut.leaves) -> int:
                 return self._beyond(y) + self.beneath(given | y.leaves)
 
             for y in sorted(rights, key=score)[: self.limits.rights]:
-                core = self.streams.core([Factors(i, left.cut, y)])
+                factors = Factors(i, left.cut, y, turned)
+                core = self.streams.core([factors])
                 if core is None:
                     continue
-                cut = self.make(i, (left.cut, y), Kind.STREAM, Product(core, out), (), 0.0)
-                plain = self._core(Factors(i, self.facts.leaf[a], y))
+                subs = (y, left.cut) if turned else (left.cut, y)
+                cut = self.make(i, subs, Kind.STREAM, Product(core, out), (), 0.0)
+                leaf = self.facts.leaf[a]
+                plain = self._core(Factors(i, y, leaf) if turned else Factors(i, leaf, y))
                 written = float(self.facts.bytes[node.cls])
                 apart = self._product_run(plain, (), written, 0.0, self.snapshot.dtype[node.cls]).price
                 if cut is not None and cut.price - self.prices.launch < left.apart + apart:
@@ -389,10 +404,14 @@ class Grower:
 
     def together(self, a: Key, b: Key) -> Product | None:
         """Products as one stream; None where they are none, or cannot be."""
-        if not isinstance(a, Product) or not isinstance(b, Product) or a.layout != b.layout:
+        if not isinstance(a, Product) or not isinstance(b, Product):
+            return None
+        turned = a.core.turned or b.core.turned
+        layout = a.facing(turned)
+        if layout is None or layout != b.facing(turned):
             return None
         core = self.streams.together(a.core, b.core, self._leading)
-        return None if core is None else self._one(Product(core, a.layout))
+        return None if core is None else self._one(Product(core, layout))
 
     def _one(self, key: K) -> K:
         """The one object for all keys that are equal."""

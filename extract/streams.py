@@ -12,10 +12,24 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from eqsat.base.graphs import operands_first
-from eqsat.egraph.snapshot import Snapshot
+from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.bodies import Body
 from eqsat.extract.cost import Prices, Walk, work_of
-from eqsat.extract.cuts import Core, Cut, Factors, Facts, Inside, Kind, Product, Read, Rows, bits, joined
+from eqsat.extract.cuts import (
+    Core,
+    Cut,
+    Dims,
+    Factors,
+    Facts,
+    Inside,
+    Kind,
+    Product,
+    Read,
+    Rows,
+    bits,
+    joined,
+    turned_dims,
+)
 from eqsat.gpu.table.streams import STREAM_DTYPES, WalkForm
 from eqsat.layout.arithmetic import identity
 from eqsat.program.core import Node, make
@@ -23,6 +37,7 @@ from eqsat.program.node import is_elementwise
 from eqsat.streams.masks import Band
 from eqsat.streams.shifts import in_fewest_passes
 from eqsat.streams.stream import NotAStream, Statistic, Stream
+from eqsat.streams.turned import swapped
 
 
 class Made(NamedTuple):
@@ -72,19 +87,27 @@ class Streams:
         self._lefts: dict[object, _Left | None] = {}
         self._analysed: dict[object, tuple[_Left | None, list[int]]] = {}
 
+    def has_transpose(self, node: ENode) -> bool:
+        """Whether the class of a product holds the transpose of a product of its dims, turned."""
+        b, m, _, n = node.attrs
+        of_class, turned = self.snapshot.of_class, turned_dims(node.attrs)
+        views = (x for x in of_class(node.cls) if x.op == "V" and x.attrs[0] == swapped(b, n, m))
+        return any(x.op == "MM" and x.attrs == turned for view in views for x in of_class(view.args[0]))
+
     def lefts(
         self,
         a: int,
-        dims: tuple[int, int, int, int],
+        dims: Dims,
+        turned: bool,
         gemms: Sequence[Sequence[Cut]],
         rows: Sequence[Sequence[Cut]],
         most: int,
         beside: Callable[[Cut], int],
     ) -> Iterator[Made]:
-        """How class `a`, the left operand of a product with these dims, may be made on the way, given the cuts of every
-        class: the best `most` products, and rows; each also with the statistics among its leaves. `beside` is the guess
-        at what a cut costs with the right operand."""
-        for made in self._without_statistics(a, dims, gemms, rows, most, beside):
+        """How class `a`, the left operand of a product with these dims, or its transpose if the product is `turned`,
+        may be made on the way, given the cuts of every class: the best `most` products, and rows; each also with the
+        statistics among its leaves. `beside` is the guess at what a cut costs with the right operand."""
+        for made in self._without_statistics(a, dims, turned, gemms, rows, most, beside):
             yield made
             found = self._statistics(made.cut, rows)
             if found:
@@ -93,14 +116,16 @@ class Streams:
     def _without_statistics(
         self,
         a: int,
-        dims: tuple[int, int, int, int],
+        dims: Dims,
+        turned: bool,
         gemms: Sequence[Sequence[Cut]],
         rows: Sequence[Sequence[Cut]],
         most: int,
         beside: Callable[[Cut], int],
     ) -> Iterator[Made]:
         b, m, k, _ = dims
-        domain = Rows(b * m, k, "full")
+        turn = swapped(b, m, k)
+        domain = Rows(b * m, k, "full", turn if turned and not turn.is_identity(b * m * k) else None)
         known: dict[int, list[Cut]] = {}
         for x in [x for x in gemms[a] if _is_whole(x, dims)][:most]:
             yield Made(x, x.price)
@@ -116,7 +141,7 @@ class Streams:
     def _inner(
         self,
         gemms: Sequence[Cut],
-        dims: tuple[int, int, int, int],
+        dims: Dims,
         rows: Sequence[Sequence[Cut]],
         beside: Callable[[Cut], int],
     ) -> list[Cut]:
@@ -148,10 +173,13 @@ class Streams:
     def together(self, a: Core, b: Core, leading: Collection[Core]) -> Core | None:
         """The products of both in one stream, if they have the same rows and width: all with one left operand, and of
         those with several the `leading` ones."""
-        x, y = (_computed(core.products[0].left) for core in (a, b))
-        if any(a.dims[i] != b.dims[i] for i in (0, 1, 3)) or (x != y and not (a in leading and b in leading)):
+        turned = a.turned or b.turned
+        (of_a, first), (of_b, second) = a.facing(turned), b.facing(turned)
+        if any(of_a[i] != of_b[i] for i in (0, 1, 3)):
             return None
-        products = {p.key: p for p in (*a.products, *b.products)}
+        if not (a in leading and b in leading) and _computed(first[0].left) != _computed(second[0].left):
+            return None
+        products = {p.key: p for p in (*first, *second)}
         return self.core(list(products.values())) if len({p.node for p in products.values()}) == len(products) else None
 
     def core(self, products: Sequence[Factors], beside: Sequence[Cut] = ()) -> Core | None:
@@ -168,16 +196,17 @@ class Streams:
         for top, x in zip(tops, products, strict=True):
             groups.setdefault(top.attrs[2], []).append(x)
         dtype, *others = {self.snapshot.dtype[top.cls] for top in tops}
-        if dtype not in STREAM_DTYPES or others:
+        turned, *both = {x.turned for x in products}
+        if dtype not in STREAM_DTYPES or others or both:
             return None
-        b, m, _, n = dims = tops[0].attrs
+        b, m, _, n = dims = turned_dims(tops[0].attrs) if turned else tops[0].attrs
         walks: list[Walk] = []
         reads: list[tuple[Read, ...]] = []
         for length, group in groups.items():
             different = {_computed(x.left): x.left for x in group}
             if beside and (len(different) > 1 or len(groups) > 1):
                 return None
-            lefts = [self._left_of(x, (b, m, length), beside) for x in different.values()]
+            lefts = [self._left_of(x, (b, m, length), turned, beside) for x in different.values()]
             if None in lefts:
                 return None
             walks.append(_walk_of([x for x in lefts if x is not None], length, group))
@@ -185,12 +214,15 @@ class Streams:
         ways = self.prices.streamed(b, m, n, dtype, walks)
         return Core(products, dims, self.facts.moved(joined(*reads), any_order=True), ways) if ways else None
 
-    def _left_of(self, cut: Cut, dims: tuple[int, int, int], beside: Sequence[Cut]) -> _Left | None:
-        key = dims, tuple(map(_computed, (cut, *beside)))
+    def _left_of(self, cut: Cut, dims: tuple[int, int, int], turned: bool, beside: Sequence[Cut]) -> _Left | None:
+        key = dims, turned, tuple(map(_computed, (cut, *beside)))
         if key not in self._lefts:
             read: dict[int, Node] = {}
             body = Body(self.snapshot, lambda c: self._read(c, read), written_out=True)
             (left,), others = body.nodes((cut,)), body.nodes(beside)
+            if turned:
+                b, m, length = dims
+                left = make("V", (swapped(b, length, m),), (left,))
             self._lefts[key] = self._analysed_once((left, *others), dims, list(read))
         return self._lefts[key]
 
@@ -342,13 +374,14 @@ def _read_of(node: Node, classes: Sequence[int]) -> tuple[Read, ...]:
     return ()
 
 
-def _is_whole(x: Cut, dims: tuple[int, int, int, int]) -> bool:
-    """Whether a cut is an inner product of a stream, at its own elements."""
+def _is_whole(x: Cut, dims: Dims) -> bool:
+    """Whether a cut is an inner product of a stream, at its own elements, or the transpose of one."""
     if x.kind != Kind.GEMM or not isinstance(x.key, Product):
         return False
     b, m, k, _ = dims
     batch, rows, _, columns = x.key.core.dims
-    return (batch, rows, columns) == (b, m, k) and x.key.layout == identity(b * m * k)
+    whole = identity(b * m * k), swapped(batch, rows, columns)
+    return batch == b and (rows, columns) in ((m, k), (k, m)) and x.key.layout in whole
 
 
 def _replaced(top: Cut, leaves: Mapping[int, Cut]) -> Cut:

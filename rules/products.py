@@ -186,6 +186,7 @@ SCALING: tuple[Rule, ...] = (
         for row in stated.orient(
             "right",
             stated.name,
+            mirror=stated.name.replace("row", "column"),
             worth="dynamic(a); N <= K",
             why="a scale of each row moves behind the product, where an epilogue takes it for nothing",
         )

@@ -127,7 +127,7 @@ def _by_rows(graph: Terms, emit: Emit) -> None:
 
 def _rows(graph: Terms, factor: int, batch: int, k: int, n: int) -> Term | None:
     """A factor [batch, k, n] transposed, if each of its columns is scaled or shifted by a value of its own that varies:
-    as rows these may be made on the way."""
+    other products may multiply these as rows."""
     if graph.const(factor) or k == 1:
         return None
     turned = lt.of_transpose((batch, n, k), (0, 2, 1))
@@ -159,8 +159,8 @@ RULES: tuple[HostRule, ...] = (
         "a @ b => (b.T @ a.T).T",
         _by_rows,
         "exact",
-        "SAGAN, DANet, fastai: attention of channels first, h @ softmax(f.T @ g).T and h @ softmax(f.T @ g, axis=-2)",
-        "written transposed, the product reads rows of the right factor, which a stream makes on the way",
+        "DeBERTa: normed rows times weights are queries, and weights times normed columns keys, already transposed",
+        "written transposed, the product is one with others of the same rows",
         guard_text="columns of b are scaled or shifted, each by a value of its own that varies",
     ),
     HostRule(

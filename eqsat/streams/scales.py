@@ -20,6 +20,7 @@ from eqsat.layout.arithmetic import Layout, compose, strided
 from eqsat.program.core import CAST, Node, make
 from eqsat.program.node import substitute
 from eqsat.streams.corrections import Rows, factored
+from eqsat.streams.turned import moved_down, swapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,14 @@ def _rows_scaled(product: Node, above: Collection[Node]) -> _Scaled | None:
 def _columns_scaled(product: Node, above: Collection[Node]) -> _Scaled | None:
     """The right operand, [b, d, n], with a factor of each column: a view of rows of d that have factors."""
     batch, m, depth, n = product.attrs
-    (_, view) = product.args
-    if view.op != "V" or view.attrs[0].masked or view.args[0].size % depth:
+    (_, right) = product.args
+    if right.op == "V":
+        (layout,), (rows,) = right.attrs, right.args
+    else:
+        layout, rows = swapped(batch, n, depth), moved_down(right, swapped(batch, depth, n), above)
+        above = {*above, *_above(operands_first([rows]))}
+    if layout.masked or rows.size % depth:
         return None
-    (layout,), (rows,) = view.attrs, view.args
     domain = Rows(rows.size // depth, depth, above)
     element, factor = factored(rows, domain)
     taken = compose(domain.spread, layout)

@@ -23,6 +23,7 @@ from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node, make
 from eqsat.streams.scales import scaled_last
 from eqsat.streams.stream import Stream, walks
+from eqsat.streams.turned import by_rows
 
 
 def in_fewest_passes(
@@ -30,13 +31,15 @@ def in_fewest_passes(
 ) -> tuple[tuple[Node, ...], tuple[Stream, ...]]:
     """The outputs of a kernel that streams, and its walks.
 
-    Without `corrected` the outputs are as written. With it, sums of squares are shifted where that saves passes, roots
-    of rows are inverted once a row, and factors of rows and columns are applied behind inner products.
+    Products are turned so that left operands are made on the way. With `corrected`, sums of squares are shifted where
+    that saves passes, roots of rows are inverted once a row, and factors of rows and columns are applied behind inner
+    products. Without it, everything else is as written.
 
     Raises:
         NotAStream: no walks compute them.
     """
-    written = scaled_last(inverted(outputs, inputs), inputs) if corrected else tuple(outputs)
+    outputs = by_rows(outputs, inputs)
+    written = scaled_last(inverted(outputs, inputs), inputs) if corrected else outputs
     found = walks(written, inputs, corrected)
     if corrected and _passes(found) > len(found):
         moved = shifted(written, inputs)

@@ -25,7 +25,8 @@ from eqsat.program.core import Node
 from eqsat.streams.corrections import Rows, correction, factored, guarded
 from eqsat.streams.masks import IDENTITIES, Band, bands
 
-_HEAVY = ("MM", "Red")
+HEAVY = ("MM", "Red")
+"""The operators that a kernel is built around."""
 
 
 class NotAStream(EqsatError):
@@ -158,7 +159,7 @@ def walks(outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool = Tru
     """
     nodes = operands_first(outputs, inputs)
     heavy = _heavy(nodes)
-    needed = {x for node in nodes if node.op in _HEAVY for x in heavy[node] if x is not node}
+    needed = {x for node in nodes if node.op in HEAVY for x in heavy[node] if x is not node}
     products = [node for node in nodes if node.op == "MM" and node not in needed]
     if not products:
         raise NotAStream("no product is left at the end")
@@ -193,7 +194,7 @@ def _heavy(nodes: Sequence[Node]) -> dict[Node, frozenset[Node]]:
     heavy: dict[Node, frozenset[Node]] = {}
     for node in nodes:
         below = frozenset().union(*(heavy[a] for a in node.args if a in heavy))
-        below |= {node} if node.op in _HEAVY else frozenset()
+        below |= {node} if node.op in HEAVY else frozenset()
         if below:
             heavy[node] = below
     return heavy
@@ -258,7 +259,7 @@ class _Walk:
                 batch, rows, _, columns = node.attrs
                 if (batch, rows, columns) != (self.batch, self.rows, self.length):
                     raise NotAStream(f"an inner product of {node.attrs} has other rows or another axis than the walk")
-                if _unmasked(at) != self.whole:
+                if unmasked(at) != self.whole:
                     raise NotAStream("an inner product is needed at other elements than its own")
                 if any(a in self.heavy for a in node.args):
                     raise NotAStream("an operand of an inner product needs a product or a reduction")
@@ -280,7 +281,7 @@ class _Walk:
         kind, _ = node.attrs
         if kind not in IDENTITIES or any(a in self.heavy for a in node.args):
             raise NotAStream("a total of other rows or another axis is not one of arrays in memory")
-        at = _unmasked(at)
+        at = unmasked(at)
         found = self._of_rows(node, at) or self._of_elements(node, at)
         if found is None:
             raise NotAStream("a total is needed by other rows than its own")
@@ -385,7 +386,7 @@ class _Walk:
         return frozenset(reached)
 
 
-def _unmasked(layout: Layout) -> Layout:
+def unmasked(layout: Layout) -> Layout:
     """Where a layout reads what its masks let through."""
     offset = layout.offset + sum(axis.start * axis.stride for axis in layout.axes)
     moved = [sum(axis.stride * axis.coeffs[i] for axis in layout.axes) for i in range(len(layout.dims))]

@@ -19,11 +19,13 @@ from eqsat.gpu.catalogue import FAMILIES, made, samples
 from eqsat.gpu.catalogue import verdicts as judged_variants
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Choice, Kernel
+from eqsat.gpu.launch import generate
 from eqsat.gpu.run.cupy_runtime import inlined
 from eqsat.gpu.table.limits import OPERANDS
 from eqsat.gpu.table.occupancy import MEASURED, table
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.gpu.table.tiles import Tile, legal_tiles
+from support import columns
 from support import gpu_support as s
 
 Judged = dict[str, tuple[Kernel, Verdict]]
@@ -61,6 +63,25 @@ def test_every_example_passes_its_gate(arch: str, dtype: str) -> None:
         for sizes in family.sizes[1:]  # samples have the first ones
         for name, outputs in family.examples(sizes, dtype).items()
         for i, kernel in enumerate(made(outputs, TARGETS[arch], Choice()))
+    }
+    try:
+        found = judged(kernels, TARGETS[arch])
+    except InputError as missing:
+        pytest.skip(str(missing))
+    assert faults(found) == {}
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+def test_streams_of_columns_pass_their_gates(arch: str) -> None:
+    """At sizes that no vector divides, where most registers are needed."""
+    sizes = FAMILIES["stream"].sizes[-1]
+    kernels = {
+        f"{name}, {dtype}, {i}": kernel
+        for dtype in ("float32", "float16")
+        for name, output in (("attention", columns.attention(sizes, dtype)), ("chain", columns.chain(sizes, dtype)))
+        for i, kernel in enumerate(
+            generate.chain("stream", (output,), s.inputs_of((output,)), TARGETS[arch], 4).kernels
+        )
     }
     try:
         found = judged(kernels, TARGETS[arch])

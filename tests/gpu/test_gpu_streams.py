@@ -27,6 +27,7 @@ from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 from eqsat.streams.stream import walks
+from support import columns
 from support import gpu_support as s
 
 ARCH = "gfx942"
@@ -110,6 +111,25 @@ def test_statistics_of_shared_keys_behind_a_mask(slices: int) -> None:
     assert [k.family for k in case.chain.kernels] == ["stream", "row"][: 1 + (slices > 1)]
     assert "eq_reach(" in case.chain.kernels[0].source
     s.check([case], ARCH)
+
+
+# Columns
+
+
+@pytest.mark.parametrize(("arch", "dtype"), [("gfx942", "float32"), ("gfx1100", "float16"), ("sm_90", "bfloat16")])
+def test_columns_stream_like_rows(arch: str, dtype: str) -> None:
+    cases = [
+        stream_case("attention", columns.attention(SIZES, dtype), arch=arch),
+        stream_case("masked attention", columns.attention(SIZES, dtype, masked=True), arch=arch),
+        stream_case("a chain", columns.chain(SIZES, dtype), arch=arch),
+        stream_case("slices of the axis", columns.attention((1, 3, 700, 16), dtype), arch=arch, units=32),
+    ]
+    assert [len(case.chain.kernels) for case in cases] == [1, 1, 1, 2]
+    s.check(cases, arch, order=3)
+
+
+def test_columns_of_normed_queries_and_keys() -> None:
+    s.check([stream_case("normed", columns.attention(SIZES, normed=True))], ARCH)
 
 
 # Masks

@@ -113,6 +113,88 @@ def test_weights_may_stand_on_the_left_of_columns(function: Callable[..., Any]) 
     assert price(columns) <= 1.03 * price(rows)
 
 
+def layers(x: Any, c: Convention) -> Any:
+    hidden = eqsat.relu(c.product(x, c.constant(64, 64)) + c.constant(1, 64))
+    return c.product(hidden, c.constant(64, 48)) + c.constant(1, 48)
+
+
+def gated(x: Any, c: Convention) -> Any:
+    """A layer whose norm moves behind both products that are made on the way."""
+    normed = x * (1 / np.sqrt((x * x).mean(c.axis, keepdims=True) + np.float32(1e-6)))
+    gate, up = (c.product(normed, c.constant(64, 64, seed=i)) for i in range(2))
+    return x + c.product(gate / (1 + np.exp(-gate)) * up, c.constant(64, 64, seed=2))
+
+
+def normed_after(x: Any, c: Convention) -> Any:
+    return c.norm(x + c.product(eqsat.relu(c.product(x, c.constant(64, 64))), c.constant(64, 64, seed=1)))
+
+
+def softmax_of_a_product(x: Any, c: Convention) -> Any:
+    return c.product(softmax(c.product(x, c.constant(64, 64)), c.axis), c.constant(64, 48))
+
+
+def self_attention(x: Any, c: Convention) -> Any:
+    q, k, v = (c.product(x, c.constant(64, 64, seed=i)) for i in range(3))
+    return c.product(softmax(c.product(q, c.turned(k)), c.axis), v)
+
+
+@pytest.mark.parametrize("function", [layers, gated, normed_after, softmax_of_a_product, self_attention])
+def test_what_is_made_on_the_way_may_stand_on_the_right(function: Callable[..., Any]) -> None:
+    rows, columns = (
+        eqsat.trace(lambda x, c=Convention(turned): function(x, c), eqsat.spec((64, 32) if turned else (32, 64)))
+        for turned in (False, True)
+    )
+    assert price(columns) == pytest.approx(price(rows), rel=1e-3)
+
+
+def attention(q: Any, k: Any, v: Any, c: Convention, mask: Any = None) -> Any:
+    scores = c.product(q, c.turned(k)) * np.float32(0.125)
+    return c.product(softmax(scores if mask is None else scores + mask, c.axis), v)
+
+
+def normed_attention(q: Any, k: Any, v: Any, c: Convention) -> Any:
+    q, k = (x / np.sqrt((x * x).mean(c.axis, keepdims=True) + np.float32(1e-6)) for x in (q, k))
+    return attention(q, k, v, c)
+
+
+def attention_with_residual(q: Any, k: Any, v: Any, c: Convention) -> Any:
+    return q + attention(q, k, v, c)
+
+
+HEADS = [(2, 4, 64, 32)] * 3
+ATTENTIONS = {
+    "heads": (attention, HEADS),
+    "unlike lengths": (attention, [(4, 100, 32), (4, 60, 32), (4, 60, 32)]),
+    "queries that share keys": (attention, [(2, 4, 64, 32), (2, 1, 128, 32), (2, 1, 128, 32)]),
+    "many keys": (attention, [(32, 1024, 64)] * 3),
+    "a mask": (lambda q, k, v, m, c: attention(q, k, v, c, m), [*HEADS, (4, 64, 64)]),
+    "normed queries and keys": (normed_attention, HEADS),
+    "a residual": (attention_with_residual, HEADS),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_of_columns_is_a_stream(name: str) -> None:
+    """Values first, a softmax down the columns: the launches and the price of rows, and the right values."""
+    function, shapes = ATTENTIONS[name]
+
+    def traced(columns: bool) -> Program:
+        c = Convention(columns)
+        inputs = [eqsat.spec((*s[:-2], s[-1], s[-2]) if columns else s) for s in shapes]
+        return eqsat.trace(lambda *arrays: function(*arrays, c=c), *inputs)
+
+    rows, columns = (eqsat.optimize(traced(x), time_limit=30, measure=False, explain_time=0.0) for x in (False, True))
+    of_rows, of_columns = (x.report["result"] for x in (rows, columns))
+    assert of_columns["predicted_us"] == pytest.approx(of_rows["predicted_us"], rel=1e-3)
+    assert of_columns["launches"] == of_rows["launches"]
+    if name != "many keys":
+        rng = np.random.default_rng(0)
+        arrays = [rng.standard_normal(s, dtype=np.float32) for s in shapes]
+        expected = np.swapaxes(rows.compile(on="numpy")(*arrays), -1, -2)
+        got = columns.compile(on="simt")(*(np.ascontiguousarray(np.swapaxes(a, -1, -2)) for a in arrays))
+        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
+
+
 def test_attention_of_channels_first_is_a_stream() -> None:
     """As in SAGAN, DANet and the autoencoder of Stable Diffusion: [batch, channels, places]."""
 

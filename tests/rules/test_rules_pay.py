@@ -39,6 +39,11 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return eqsat.softmax(q @ k.T) @ (v + weight(48))
 
 
+def in_unit(x: Any) -> Any:
+    """Every column by its length."""
+    return x * (1 / np.sqrt((x * x).sum(0, keepdims=True) + F32(1e-5)))
+
+
 Row = tuple[Callable[..., Any], tuple[Any, ...]]
 
 # rule (or some that mirror each other): a program that is cheaper with it, its inputs (a shape, or a shape and a dtype)
@@ -128,8 +133,12 @@ PAYS: dict[str, Row] = {
         ((500, 96), (500, 96), (500, 96), (96, 96)),
     ),
     "matmul-with-columns-on-the-right": (
-        lambda q, k, v: v @ eqsat.softmax(q.T @ k).T,
-        ((32, 500), (32, 400), (48, 400)),
+        lambda x: (eqsat.layernorm(x) @ weight(256, 256)) @ (weight(256, 256) @ eqsat.layernorm(x).T),
+        ((64, 256),),
+    ),
+    "column-scale-through-matmul": (
+        lambda x: weight(64, 64) @ (eqsat.sigmoid(weight(64, 64) @ in_unit(x)) * (weight(64, 64, seed=1) @ in_unit(x))),
+        ((64, 32),),
     ),
     # conversions
     "cast-there-and-back": (lambda x: x.astype("float64").astype("float32"), ((500, 96),)),
