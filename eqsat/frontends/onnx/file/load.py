@@ -338,6 +338,8 @@ def value_info(name: str, dtype: str, shape: Sequence[int]) -> ValueInfoProto:
 
 def attributes(node: NodeProto) -> dict[str, Any]:
     """A node's attributes by name: ints, floats, str, lists of these, TensorProto or GraphProto."""
+    if not node.attribute:
+        return {}
     from onnx import helper
 
     return {attribute.name: _decoded(helper.get_attribute_value(attribute)) for attribute in node.attribute}

@@ -113,18 +113,22 @@ class Converter:
 
     def graph(self, graph: GraphProto, env: Env) -> Env:
         """`env` (inputs and outer values) extended with all values that the graph's outputs need."""
+        return self.walked(graph, env)[0]
+
+    def walked(self, graph: GraphProto, env: Env) -> tuple[Env, list[NodeProto]]:
+        """As `graph`, with the nodes that make these values, producers before readers."""
         env = dict(env)
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
             raise InputError(f"{self.label}: initializer '{name}' is sparse, which is not supported; store it dense")
         stored = {tensor.name: tensor for tensor in graph.initializer}
-        self._walk(graph.node, [value.name for value in graph.output], env, stored)
-        return env
+        return env, self._walk(graph.node, [value.name for value in graph.output], env, stored)
 
     def _walk(
         self, nodes: Sequence[NodeProto], outputs: Sequence[str], env: Env, stored: Mapping[str, TensorProto] = _NONE
-    ) -> None:
-        """Adds the values that the outputs need to `env`; only stored tensors that are used are read."""
+    ) -> list[NodeProto]:
+        """Adds the values that the outputs need to `env`; only stored tensors that are used are read. Returns the nodes
+        that make them, in order."""
         needed = live(in_order(readers(nodes), env.keys() | stored.keys(), self.label), outputs)
         used = dict.fromkeys(name for _, read in needed for name in read) | dict.fromkeys(outputs)
         arrays = {name: tensor_array(stored[name], self.base, self.label) for name in used if name in stored}
@@ -132,6 +136,7 @@ class Converter:
         env.update((name, _value(array)) for name, array in arrays.items())
         for node, _ in needed:
             self._node(node, env, used)
+        return [node for node, _ in needed]
 
     def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:
         """Converts one node and adds its outputs to `env`. Errors name the node."""
