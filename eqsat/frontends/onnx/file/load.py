@@ -366,21 +366,15 @@ def imported(opsets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in opsets}
 
 
+@lru_cache(maxsize=1 << 10)
 def schema_of(name: str, opset: int, domain: str = "") -> OpSchema | None:
     """The definition of an operator in force at an opset of its domain; None where it is not defined."""
     from onnx import defs
 
     try:
-        return _schema(name, opset, domain)
+        return defs.get_schema(name, opset, domain)
     except defs.SchemaError:
         return None
-
-
-@lru_cache(maxsize=1 << 10)
-def _schema(name: str, opset: int, domain: str) -> OpSchema:
-    from onnx import defs
-
-    return defs.get_schema(name, opset, domain)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

@@ -73,7 +73,7 @@ ROWS: dict[str, Row] = {
 }
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
 
-_OLDEST_SCAN = 9  # before, Scan had a batch dim and lengths
+_OLDEST_UNROLLED = {"Loop": 1, "Scan": 9}  # before, Scan had a batch dim and lengths
 
 VENDOR = "com.microsoft"
 """The domain of onnxruntime's own operators."""
@@ -168,15 +168,16 @@ class Converter:
 
     def _schema(self, node: NodeProto) -> OpSchema | None:
         """The operator's definition in force, None for vendors' operators."""
-        from onnx import defs
-
         domain = domain_of(node)
         if domain not in self.opsets:
             raise InputError(f"domain '{domain}' is not among the model's opset imports; import it")
         found = schema_of(node.op_type, self.opsets[domain], domain)
         unversioned = not domain and node.op_type in UNVERSIONED
-        if found is None and not unversioned and defs.has(node.op_type, domain):
-            raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset")
+        if found is None and not unversioned:
+            from onnx import defs
+
+            if defs.has(node.op_type, domain):
+                raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset")
         return found
 
     def _by_function(self, body: FunctionProto, node: NodeProto, env: Env) -> Results:
@@ -205,8 +206,8 @@ class Converter:
 
     def _by_steps(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By the steps of a loop of known length, if all their operators become terms."""
-        oldest = {"Loop": 1, "Scan": _OLDEST_SCAN}
-        if schema is None or schema.domain or schema.since_version < oldest.get(node.op_type, inf) or self.unrolling:
+        oldest = _OLDEST_UNROLLED.get(node.op_type, inf)
+        if schema is None or schema.since_version < oldest or schema.domain or self.unrolling:
             return None
         inner = replace(self, declared=lambda name: None, expanding=True, unrolling=True)
         try:
