@@ -10,7 +10,7 @@ from eqsat.check.part import Check
 from eqsat.explain.explanation import Explanation
 from eqsat.extract.plan.plan import Plan
 from eqsat.extract.plan.stitch import Solved
-from eqsat.pipeline.assemble import Assembled
+from eqsat.pipeline.assemble import Assembled, stays_source
 from eqsat.pipeline.report import Outcome, build_report, objective_report
 from eqsat.pipeline.result import Result
 from eqsat.pipeline.selection import Selection, least_peak_of
@@ -29,7 +29,7 @@ def describe(
     """
     asked, selection = problem.asked, made.selection
     forms = dict.fromkeys(part.form for part in problem.parts)
-    brief = not selection.changed() and run.left("explain") <= 0
+    brief = stays_source(made, run)
     with run.budget.stage("explain"):
         explanation, merges = Explanation([], derived=False), []
         if not brief:

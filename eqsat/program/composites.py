@@ -30,6 +30,8 @@ def common_shape(*xs: Term) -> Shape:
 
     `numpy.broadcast_shapes` would refuse shapes that NumPy cannot hold with the same words as those that do not fit.
     """
+    if all(x.shape == xs[0].shape for x in xs[1:]):
+        return xs[0].shape
     reverse = []
     for dims in zip_longest(*(reversed(x.shape) for x in xs), fillvalue=1):
         wide = {n for n in dims if n != 1}

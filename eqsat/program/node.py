@@ -113,10 +113,13 @@ def _intern(op: str, attrs: tuple[Any, ...], args: tuple[Node, ...]) -> Node:
         return found
     size, dtype = infer(op, attrs, args)
     with _LOCK:
-        node = object.__new__(Node)
-        fields = {"op": op, "attrs": attrs, "args": args, "size": size, "dtype": dtype, "uid": next(_UIDS)}
-        for name, value in fields.items():
-            object.__setattr__(node, name, value)
+        node, fill = object.__new__(Node), object.__setattr__
+        fill(node, "op", op)
+        fill(node, "attrs", attrs)
+        fill(node, "args", args)
+        fill(node, "size", size)
+        fill(node, "dtype", dtype)
+        fill(node, "uid", next(_UIDS))
         return _NODES.setdefault(key, node)
 
 

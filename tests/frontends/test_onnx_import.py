@@ -221,14 +221,12 @@ def test_nodes_in_any_order_are_put_in_order() -> None:
     assert program.outputs["y"] is ops.relu(ops.neg(ops.exp(ops.input("x", (2,)))))
 
 
-def test_what_a_node_reads_is_asked_once_for_its_order_and_once_for_what_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_node_reads_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     reads = graph.reads
     monkeypatch.setattr(graph, "reads", lambda node: asked.append(node.output[0]) or reads(node))
     from_onnx(model([node("Relu", ["x"], ["a"]), node("Exp", ["a"], ["y"])], {"x": (2, 3)}))
-    assert asked == ["a", "y"] * 2
+    assert asked == ["a", "y"]
 
 
 def test_small_constants_are_computed_without_a_program(monkeypatch: pytest.MonkeyPatch) -> None:

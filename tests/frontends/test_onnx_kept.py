@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 import eqsat
+from eqsat.frontends.onnx.operators.node import Constants
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.program import ops
@@ -89,6 +90,22 @@ def test_parameters_are_constants_though_nodes_compute_them() -> None:
     written = to_onnx(from_onnx(model(nodes, [value("x", (2, 3))], initializers=constants)))
     assert [each.op_type for each in written.graph.node] == ["Reshape"]
     assert [numpy_helper.to_array(each).tolist() for each in written.graph.initializer] == [[2, -1, 1]]
+
+
+def test_what_makes_a_small_constant_is_computed_for_its_reader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each sum of a long chain of constants would be a constant of its own."""
+    computed: list[Term] = []
+    value_of = Constants.value
+    monkeypatch.setattr(Constants, "value", lambda self, term: computed.append(term) or value_of(self, term))
+    nodes = [node("Add", [f"s{i}", f"c{i}"], [f"s{i + 1}"]) for i in range(3)]
+    constants = [tensor(name, np.full(3, 0.5, np.float32)) for name in ("s0", "c0", "c1", "c2")]
+    graph = model([*nodes, node("Add", ["x", "s3"], ["y"])], initializers=constants)
+    program = from_onnx(graph)
+    assert [term for term, name in program.names.items() if name == "s3"] == computed
+    assert [arg.op for each in program.written for arg in each.args if arg] == [
+        *("constant", "constant", "add", "constant", "add", "constant"),
+        *("input", "constant"),
+    ]
 
 
 def noted() -> onnx.ModelProto:

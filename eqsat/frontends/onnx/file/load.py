@@ -338,6 +338,8 @@ def value_info(name: str, dtype: str, shape: Sequence[int]) -> ValueInfoProto:
 
 def attributes(node: NodeProto) -> dict[str, Any]:
     """A node's attributes by name: ints, floats, str, lists of these, TensorProto or GraphProto."""
+    if not node.attribute:
+        return {}
     from onnx import helper
 
     return {attribute.name: _decoded(helper.get_attribute_value(attribute)) for attribute in node.attribute}
@@ -364,21 +366,15 @@ def imported(opsets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in opsets}
 
 
+@lru_cache(maxsize=1 << 10)
 def schema_of(name: str, opset: int, domain: str = "") -> OpSchema | None:
     """The definition of an operator in force at an opset of its domain; None where it is not defined."""
     from onnx import defs
 
     try:
-        return _schema(name, opset, domain)
+        return defs.get_schema(name, opset, domain)
     except defs.SchemaError:
         return None
-
-
-@lru_cache(maxsize=1 << 10)
-def _schema(name: str, opset: int, domain: str) -> OpSchema:
-    from onnx import defs
-
-    return defs.get_schema(name, opset, domain)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

@@ -73,7 +73,7 @@ ROWS: dict[str, Row] = {
 }
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
 
-_OLDEST_SCAN = 9  # before, Scan had a batch dim and lengths
+_OLDEST_UNROLLED = {"Loop": 1, "Scan": 9}  # before, Scan had a batch dim and lengths
 
 VENDOR = "com.microsoft"
 """The domain of onnxruntime's own operators."""
@@ -113,18 +113,22 @@ class Converter:
 
     def graph(self, graph: GraphProto, env: Env) -> Env:
         """`env` (inputs and outer values) extended with all values that the graph's outputs need."""
+        return self.walked(graph, env)[0]
+
+    def walked(self, graph: GraphProto, env: Env) -> tuple[Env, list[NodeProto]]:
+        """As `graph`, with the nodes that make these values, producers before readers."""
         env = dict(env)
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
             raise InputError(f"{self.label}: initializer '{name}' is sparse, which is not supported; store it dense")
         stored = {tensor.name: tensor for tensor in graph.initializer}
-        self._walk(graph.node, [value.name for value in graph.output], env, stored)
-        return env
+        return env, self._walk(graph.node, [value.name for value in graph.output], env, stored)
 
     def _walk(
         self, nodes: Sequence[NodeProto], outputs: Sequence[str], env: Env, stored: Mapping[str, TensorProto] = _NONE
-    ) -> None:
-        """Adds the values that the outputs need to `env`; only stored tensors that are used are read."""
+    ) -> list[NodeProto]:
+        """Adds the values that the outputs need to `env`; only stored tensors that are used are read. Returns the nodes
+        that make them, in order."""
         needed = live(in_order(readers(nodes), env.keys() | stored.keys(), self.label), outputs)
         used = dict.fromkeys(name for _, read in needed for name in read) | dict.fromkeys(outputs)
         arrays = {name: tensor_array(stored[name], self.base, self.label) for name in used if name in stored}
@@ -132,6 +136,7 @@ class Converter:
         env.update((name, _value(array)) for name, array in arrays.items())
         for node, _ in needed:
             self._node(node, env, used)
+        return [node for node, _ in needed]
 
     def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:
         """Converts one node and adds its outputs to `env`. Errors name the node."""
@@ -163,15 +168,16 @@ class Converter:
 
     def _schema(self, node: NodeProto) -> OpSchema | None:
         """The operator's definition in force, None for vendors' operators."""
-        from onnx import defs
-
         domain = domain_of(node)
         if domain not in self.opsets:
             raise InputError(f"domain '{domain}' is not among the model's opset imports; import it")
         found = schema_of(node.op_type, self.opsets[domain], domain)
         unversioned = not domain and node.op_type in UNVERSIONED
-        if found is None and not unversioned and defs.has(node.op_type, domain):
-            raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset")
+        if found is None and not unversioned:
+            from onnx import defs
+
+            if defs.has(node.op_type, domain):
+                raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset")
         return found
 
     def _by_function(self, body: FunctionProto, node: NodeProto, env: Env) -> Results:
@@ -200,8 +206,8 @@ class Converter:
 
     def _by_steps(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By the steps of a loop of known length, if all their operators become terms."""
-        oldest = {"Loop": 1, "Scan": _OLDEST_SCAN}
-        if schema is None or schema.domain or schema.since_version < oldest.get(node.op_type, inf) or self.unrolling:
+        oldest = _OLDEST_UNROLLED.get(node.op_type, inf)
+        if schema is None or schema.since_version < oldest or schema.domain or self.unrolling:
             return None
         inner = replace(self, declared=lambda name: None, expanding=True, unrolling=True)
         try:

@@ -24,11 +24,12 @@ def describe(node: NodeProto) -> str:
 
 def check_names(graph: GraphProto, label: str) -> None:
     """Raises InputError for a value that is defined twice. An initializer may be an input's default."""
-    makers: dict[str, str] = {}
+    makers: dict[str, str | NodeProto] = {}
 
-    def define(name: str, maker: str) -> None:
+    def define(name: str, maker: str | NodeProto) -> None:
         if name in makers:
-            raise InputError(f"{label}: value '{name}' is defined twice, by {makers[name]} and by {maker}; rename one")
+            first, second = (x if isinstance(x, str) else f"the {describe(x)}" for x in (makers[name], maker))
+            raise InputError(f"{label}: value '{name}' is defined twice, by {first} and by {second}; rename one")
         makers[name] = maker
 
     for value in graph.input:
@@ -40,7 +41,7 @@ def check_names(graph: GraphProto, label: str) -> None:
     for node in graph.node:
         for name in node.output:
             if name:
-                define(name, f"the {describe(node)}")
+                define(name, node)
     outputs = Counter(value.name for value in graph.output)
     for name, times in outputs.items():
         if times > 1:

@@ -30,7 +30,7 @@ from eqsat.frontends.onnx.file.load import (
 from eqsat.frontends.onnx.file.types import Declared, OpenDimensions, checked_sizes, declared, input_types
 from eqsat.frontends.onnx.operators.node import Constants
 from eqsat.frontends.onnx.read.convert import Converter, Value
-from eqsat.frontends.onnx.read.graph import check_names, in_order, readers
+from eqsat.frontends.onnx.read.graph import check_names
 from eqsat.frontends.onnx.read.header import header_of
 from eqsat.frontends.onnx.read.inline import inlined, means_the_same
 from eqsat.frontends.onnx.read.written import written
@@ -125,7 +125,7 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
         return None if type_ is None or known is None else Declared(name, type_.code, known)
 
     converter = Converter(label, base, opsets, declared_static, Constants(), functions)
-    values = converter.graph(graph, {term.attr("name"): term for term in inputs})
+    values, ordered = converter.walked(graph, {term.attr("name"): term for term in inputs})
     if not graph.output:
         raise InputError(f"{label}: has no outputs; export the model again")
     outputs = {
@@ -136,7 +136,6 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
     for name, value in values.items():
         if isinstance(value, Term):
             names.setdefault(value, name)
-    ordered = [node for node, _ in in_order(readers(graph.node), values.keys() | stored, label)]
     kept = [node for node in ordered if function_key(node) not in functions]
     nodes = written(kept, values, opsets, converter.constants)
     path = None if base is None else Path(label).absolute()

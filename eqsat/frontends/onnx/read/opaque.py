@@ -321,7 +321,8 @@ def _captured(node: NodeProto) -> Iterator[str]:
 def reads(node: NodeProto) -> list[str]:
     """Every name that the node and its bodies read from outside, each once."""
     found = dict.fromkeys(node.input)
-    found.update(dict.fromkeys(_captured(node)))
+    if node.attribute:
+        found.update(dict.fromkeys(_captured(node)))
     found.pop("", None)
     return list(found)
 

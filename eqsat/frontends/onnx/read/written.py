@@ -52,7 +52,11 @@ class FileNode:
 def written(
     nodes: Sequence[NodeProto], values: Mapping[str, Value], opsets: Mapping[str, int], constants: Constants
 ) -> Iterator[Written]:
-    """The nodes, in order, whose operands and results are all terms; none with bodies, which read further values."""
+    """The nodes, in order, whose operands and results are all terms; none with bodies, which read further values.
+
+    Operands are values where they are small constants, unless a node makes nothing but such: its readers have the value
+    in its place, so that its own operands are not computed for it.
+    """
     parameters: dict[Term, Term] = {}
     for node in nodes:
         args = [values.get(name) if name else None for name in node.input]
@@ -60,18 +64,23 @@ def written(
         known = all(isinstance(arg, Term) for arg, name in zip(args, node.input, strict=True) if name)
         if known and any(isinstance(each, Term) for each in results) and not any(True for _ in subgraphs(node)):
             domain = domain_of(node)
-            for arg in args:
-                if isinstance(arg, Term) and arg not in parameters:
-                    parameters[arg] = _parameter(arg, constants)
-            yield Written(
-                FileNode(node.SerializeToString(deterministic=True), domain, opsets[domain]),
-                tuple(parameters[arg] if isinstance(arg, Term) else None for arg in args),
-                tuple(each if isinstance(each, Term) else None for each in results),
-            )
+            operands = [arg if isinstance(arg, Term) else None for arg in args]
+            made = [each if isinstance(each, Term) else None for each in results]
+            if not all(each is None or _is_parameter(each, constants) for each in made):
+                for arg in operands:
+                    if arg is not None and arg not in parameters:
+                        parameters[arg] = _parameter(arg, constants)
+                operands = [None if arg is None else parameters[arg] for arg in operands]
+            spec = FileNode(node.SerializeToString(deterministic=True), domain, opsets[domain])
+            yield Written(spec, tuple(operands), tuple(made))
+
+
+def _is_parameter(term: Term, constants: Constants) -> bool:
+    return term.size <= _PARAMETER_ELEMENTS and constants.is_constant(term)
 
 
 def _parameter(term: Term, constants: Constants) -> Term:
     """A small constant operand as its value: what computed it is not part of the program."""
-    small = term.size <= _PARAMETER_ELEMENTS and term.op != "constant"
-    value = constants.value(term) if small else None
+    computed = term.op != "constant" and _is_parameter(term, constants)
+    value = constants.value(term) if computed else None
     return term if value is None else ops.constant(value)
