@@ -195,9 +195,9 @@ def _states(model: ModelProto) -> dict[str, Declared]:
     """The types of what a loop carries from turn to turn, where it begins with the shape that its body declares to take
     and to give: inference forgets these shapes, as another turn might give another one."""
     (node,) = model.graph.node
-    if title(node) != "Loop":
+    body = next(subgraphs(node), None)
+    if title(node) != "Loop" or body is None:
         return {}
-    (body,) = subgraphs(node)
     given = {value.name: declared(value) for value in model.graph.input}
     found: dict[str, Declared] = {}
     for name, first, taken, made in zip(node.output, node.input[2:], body.input[2:], body.output[1:], strict=False):
