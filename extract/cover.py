@@ -334,7 +334,16 @@ def _solved(
 ) -> tuple[CoverProblem, Solution]:
     """The cheapest cover that such an effort finds, with the launches among its candidates that small products near
     good covers may share: those to start from, then the best one, until nothing new is shared. A glance is taken once:
-    launches near its cover are for the second look."""
+    launches near its cover are for the second look.
+
+    Small products lose against larger ones as long as each pays for its launch. So one of the covers to start from is
+    the cheapest where none of them does."""
+    if sharing and effort is not GLANCE:
+        costs = list(covers.problem.node_cost)
+        for i, x in enumerate(covers.candidates):
+            costs[i] -= sharing.saved(x)
+        unpaid = covers.greedy(costs, ends)
+        starts = [*starts, unpaid] if unpaid is not None else starts
     solution: Solution | None = None
     at_least: int | None = None
     hurried = False

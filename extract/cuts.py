@@ -385,11 +385,8 @@ class Facts:
         if any(m.op == "Full" for m in snapshot.of_class(c)):
             cut = Cut(c, -1, (), Kind.POINT, None, 0, 0, ())
         else:
-            smaller = [
-                i
-                for i in snapshot.members[c]
-                if snapshot.nodes[i].op == "V" and snapshot.size[snapshot.nodes[i].args[0]] < snapshot.size[c]
-            ]
+            views = ((i, snapshot.nodes[i].args[0]) for i in snapshot.members[c] if snapshot.nodes[i].op == "V")
+            smaller = [i for i, a in views if snapshot.size[a] < snapshot.size[c] and snapshot.const[a]]
             if self.free[c] and snapshot.const[c] and smaller:
                 i = min(smaller, key=lambda i: (snapshot.size[snapshot.nodes[i].args[0]], i))
                 base = self._leaf(snapshot.nodes[i].args[0])

@@ -47,6 +47,10 @@ class Sharing:
         instead = {x.cls: x for kernels in self._packed(apart) for x in self._in_one_launch(kernels)}
         return [instead.get(x.cls, x) for x in apart]
 
+    def saved(self, x: Candidate) -> int:
+        """Picoseconds that a kernel costs less where it shares a launch with others; 0 if it cannot."""
+        return self._launch if self._tiles(x) else 0
+
     def most_saved(self, shared: Iterable[Candidate]) -> int:
         """Picoseconds that any cover saves at most by these candidates of shared launches: all launches but one for
         each that it takes, and it computes each class once."""

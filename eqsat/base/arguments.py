@@ -10,8 +10,6 @@ from numbers import Real
 from operator import index
 from typing import Any
 
-import numpy as np
-
 from eqsat.errors import EqsatError, InputError, one_line
 
 PLACES = ("numpy", "simt", "gpu")
@@ -65,12 +63,16 @@ def real(value: Any) -> float | None:
 
 def flag(what: str, value: Any) -> bool:
     """The value as a bool; only Python's and NumPy's are taken."""
+    import numpy as np  # not at the top: a worker is started before anything large is loaded
+
     instance(what, value, (bool, np.bool_), "True or False")
     return bool(value)
 
 
 def no_subclass(what: str, value: Any) -> None:
     """Raises InputError for arrays of NumPy that compute in another way than programs do, which would be silent."""
+    import numpy as np
+
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{what} is a masked array, and its mask would be lost: fill it first, as x.filled(0) does")
     if isinstance(value, np.matrix):

@@ -339,7 +339,7 @@ def _descriptor(target: Target) -> int | None:
 def _resolved(target: Target) -> tuple[Path, int | None]:
     """The path with links resolved, and the mode of the file; None for the mode if the file does not exist."""
     path = Path(os.path.realpath(target))
-    if os.fspath(target).endswith(os.sep):
+    if os.fspath(target).endswith(os.sep) and not path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     try:
         return path, path.stat().st_mode
