@@ -314,6 +314,18 @@ def _spend(sought: Sought, found: CoverResult) -> None:
         sought.budget.add("solve" if stage == "incumbents" else stage, spent)
 
 
+def _covered_as_written(
+    deadline: Deadline, sought: Sought, snapshot: Snapshot, executed: Sequence[Operator]
+) -> CoverResult:
+    """The cover of a form as written, looked at twice as its e-graph is: else a gain would only be one of the looks."""
+    first = _covered(deadline, sought, snapshot, executed)
+    seconds = sum(first.stats["seconds"].values())
+    crowded = first.stats["candidates"]["crowded"] and not first.stats["candidates"]["stopped"]
+    if not crowded or not sought.asked.device.fuses or deadline.left() < limits.SEARCH.again * seconds:
+        return first
+    return _covered(deadline, sought, snapshot, executed, known=[first], before=first)
+
+
 def _covered_at_once(sought: Sought, snapshot: Snapshot, executed: Sequence[Operator]) -> CoverResult:
     """A cover with the kernels that are found first, of few."""
     return _covered(Deadline(0.0, lambda: False), sought, snapshot, executed, cuts=AT_ONCE)
@@ -415,7 +427,7 @@ def _not_covered_alone(sought: Sought, best: Solved) -> Solved:
     return replace(best, cover=replace(best.cover, late=best.cover.late or sought.asked.device.fuses))
 
 
-COVER_WRITTEN = Stage(_covered, _covered_at_once)
+COVER_WRITTEN = Stage(_covered_as_written, _covered_at_once)
 COVER = Stage(_covered_e_graph, lambda sought, written, snapshot: None, always=True, borrows=0.5)
 REGROUP = Stage(_regrouped, lambda sought, written, first, prefetch: first)
 SECOND_LOOK = Stage(_looked_at_again, lambda sought, written, best: best)

@@ -94,12 +94,9 @@ GROUPED = {
     "branches": branches,
 }
 ABOUT_GROUPS = (
-    "concat-of-operators",
     "gather-constants-of-sum",
     "group-siblings",
-    "identity-view",
     "matmul-chain",
-    "matmul-associate-towards-constant-right",
     "matmul-of-constants-right",
     "transpose-of-matmul",
 )

@@ -119,6 +119,27 @@ def test_the_time_of_a_first_look_that_was_given_up_is_told(monkeypatch: pytest.
     assert result.report["egraph"]["stop"] == "time"
 
 
+def test_a_program_as_written_is_looked_at_twice_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[CoverResult | None] = []
+
+    def looked(*args: Any, **kwargs: Any) -> CoverResult:
+        looks.append(args[7])
+        return replace(cover(*args, **kwargs))
+
+    monkeypatch.setattr(form, "cover", looked)
+    snapshot = Snapshot.from_core(lower(attention()).roots)
+    asked = judged(attention(), "mi300x", "reassociate", None, None, 0.0, 1, "latency", None, None, False, 1)
+    sought = form.Sought(asked, snapshot, (), TimeBudget(60.0))
+    written = form._covered_as_written(Deadline(60.0, lambda: False), sought, snapshot, ())
+    first, before = looks
+    assert first is None
+    assert before is not None
+    assert written.cost <= before.cost
+    looks.clear()
+    form._covered_as_written(Deadline(1e-3, lambda: False), sought, snapshot, ())
+    assert len(looks) == 1, "where there is time for it"
+
+
 class Ending(Deadline):
     """A deadline that passes as soon as it was asked once."""
 
