@@ -35,7 +35,7 @@ class Jitted:
     """A function that is traced, optimised and compiled for each new combination of shapes and dtypes.
 
     Arguments without a shape and dtype become constants of the program and must be hashable. The instance of a method
-    is one: what it holds is read when the method is compiled, and later changes are not seen.
+    is one: its attributes are read when the method is compiled, and later changes are not seen.
     """
 
     __name__: str
@@ -80,7 +80,7 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """By name, as a function, where it has taken the name of its function; what it has compiled stays behind."""
+        """By name, as a function, where its module has it under that name. Compiled programs stay behind."""
         name = getattr(self, "__qualname__", "")
         try:
             named = attrgetter(name)(sys.modules[self.__module__])

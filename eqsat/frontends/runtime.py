@@ -97,8 +97,8 @@ class Agreement:
 
 
 def seconds_needed(program: Program, *files: str | os.PathLike[str]) -> float:
-    """Seconds that a comparison of these files may take, if each is about as much work as the program. What a carried
-    operator computes is not known: it counts as what it reads and writes."""
+    """Seconds that a comparison of these files may take, if each is about as much work as the program. The work of
+    a carried operator is unknown: it counts as the bytes of its operands and results."""
     loaded = sum(os.path.getsize(file) for file in files) / _LOADED
     stats = program.stats()
     return _STARTED + loaded + len(files) * (stats["flops"] / _COMPUTED + stats["bytes"] / _MOVED)

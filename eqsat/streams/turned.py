@@ -5,8 +5,8 @@ reduction, the products are turned:
 
     a @ b = (b.T @ a.T).T
 
-The transpose of what is made on the way moves through pointwise operators to arrays in memory and to inner products,
-which are turned as well. It is no work anywhere: arrays are read, and results written, with other strides.
+The transpose of that operand moves through pointwise operators to arrays in memory and to inner products, which are
+turned as well. It is no work anywhere: arrays are read, and results written, with other strides.
 """
 
 from __future__ import annotations

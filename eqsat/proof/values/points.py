@@ -95,7 +95,7 @@ def typical(
 
 
 def elements_tried(left: Program, right: Program) -> int:
-    """Elements, each a float64, of what trying two programs holds at least: typical inputs, and the outputs of both."""
+    """Float64 elements that trying two programs holds at least: typical inputs, and the outputs of both."""
     inputs = max(sum(term.size for term in program.inputs) for program in (left, right))
     return len(_GENERIC) * inputs + sum(t.size for program in (left, right) for t in program.outputs.values())
 

@@ -192,8 +192,8 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
 
 
 def _states(model: ModelProto) -> dict[str, Declared]:
-    """The types of what a loop carries from turn to turn, where it begins with the shape that its body declares to take
-    and to give: inference forgets these shapes, as another turn might give another one."""
+    """The types of a loop's states whose initial value has the shape that the body declares for operand and result.
+    Inference forgets such shapes, as another turn might give another one."""
     (node,) = model.graph.node
     body = next(subgraphs(node), None)
     if title(node) != "Loop" or body is None:
