@@ -65,6 +65,9 @@ def _small_integers(core: CoreProgram, inputs: Mapping[str, np.ndarray]) -> bool
     values = dict(zip(nodes, evaluate(nodes, flat, core.constants, precision="float64"), strict=True))
     whole = [v for v in values.values() if v.dtype.kind == "i"]
     divisors = [values[n.args[1]] for n in nodes if n.op == "Bin" and n.attrs[0] in ("div", "mod")]
+    # A product of many may wrap around to a small number.
+    many = [values[n.args[0]].reshape(-1, n.attrs[1]) for n in nodes if n.op == "Red" and n.attrs[0] == "prod"]
+    whole += [np.abs(v.astype(np.float64)).prod(axis=1) for v in many if v.dtype.kind == "i"]
     small = all(np.abs(v.astype(np.float64)).max(initial=0) < 2**15 for v in whole)
     return small and all((d != 0).all() for d in divisors if d.dtype.kind == "i")
 
