@@ -267,8 +267,8 @@ def cover_alone(
     """The cheapest cover found, within `time_limit` seconds, of the one program that `best` computes.
 
     A class keeps few cuts, and each form of a value brings some. So the other programs of an e-graph crowd out kernels
-    of this one, the more the more rules there are. By itself it keeps enough of them within `QUICK` limits. Any of its
-    values may be outputs of one kernel, too, not only those that all programs compute.
+    of this one, the more the more rules there are. By itself it keeps enough of them within `QUICK` limits. One kernel
+    may write any of its values; in the whole e-graph it may only write values that all programs compute.
     """
     assert best.problem is not None
     start = time.monotonic()

@@ -276,7 +276,7 @@ class GpuPlan:
         return self._results(memory)
 
     def _apart(self, results: list[Any]) -> list[Any]:
-        """The results, each in memory of its own: those that lie in an input, a constant or another one are copied."""
+        """The results, each in memory of its own: what lies in an input, a constant or another result is copied."""
         places, buffers = self.launches.results, self.launches.buffers
         return [
             array.copy() if buffers[place.buffer].kind in ("input", "constant") or place in places[:i] else array

@@ -117,7 +117,7 @@ def test_keeping_the_best_few_cuts_loses_next_to_nothing(seed: int, operators: i
 
 
 @given(SEEDS, st.integers(12, 40), st.integers(0, 30))
-@example(seed=51397, operators=12, at=0)  # a constant that is also a view of what is computed from it
+@example(seed=51397, operators=12, at=0)  # a constant is also a view of a gather from it
 @settings(max_examples=20)
 def test_the_kernels_that_time_is_short_for_are_found_within_quick_limits(seed: int, operators: int, at: int) -> None:
     snapshot, _ = random_snapshot(seed, operators)
