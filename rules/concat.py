@@ -86,11 +86,12 @@ def _join(base: int, first: Layout, others: list[list[tuple[int, Layout]]]) -> L
 
 
 def _cat_of_equal_views(graph: Terms, emit: Emit) -> None:
-    """Cat_i(V(x_i, L)) = V(Cat x_i, L') where the view does not shrink what it reads."""
+    """Cat_i(V(x_i, L)) = V(Cat x_i, L') where the view does not shrink what it reads. Of constants it must repeat
+    elements: they are joined before they are repeated, but not moved to and fro."""
     for node in graph.nodes("Cat"):
-        if graph.const(node.cls) or len(node.args) < 2:
+        if len(node.args) < 2:
             continue
-        size = graph.size(node.args[0])
+        size = graph.size(node.args[0]) - graph.const(node.cls)
         keyed = [
             {
                 (n.attrs[0], graph.size(n.args[0])): n.args[0]

@@ -216,6 +216,17 @@ def constant_node(value: ConstArray, constants: dict[str, Array]) -> Node:
     return make("Const", (value.digest, flat.size, dtype))
 
 
+def without_repeats(value: Array) -> Array:
+    """An array once along each axis where all its slices have the same bits; itself if there is none, or if all its
+    elements are the same."""
+    once, bits = value, value.view(f"u{value.itemsize}")
+    for axis, n in enumerate(value.shape):
+        line = bits[(0,) * axis + (slice(None),) + (0,) * (value.ndim - axis - 1)]
+        if n > 1 and (line[-1] == line[0]) and (bits == bits.take([0], axis)).all():  # most weights are not read for it
+            once, bits = once.take([0], axis), bits.take([0], axis)
+    return once if once.size > 1 else value
+
+
 def view_node(base: Node, layout: Layout, constants: dict[str, Array]) -> Node:
     """The node of a constant that reads each element of another one, through a layout without a mask.
 

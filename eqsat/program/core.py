@@ -22,7 +22,7 @@ import numpy as np
 from eqsat.base.numerics import Array, Precision, np_dtype
 from eqsat.layout import arithmetic as lay
 from eqsat.layout.bands import banded
-from eqsat.program.constants import constant_node, fold
+from eqsat.program.constants import constant_node, fold, without_repeats
 from eqsat.program.core_table import CAST, result_dtype
 from eqsat.program.evaluation import OpaqueCall, evaluate
 from eqsat.program.ir import Program
@@ -184,11 +184,7 @@ class _Lowering:
         if term.size == 0:
             return make("Full", (0, 0, term.dtype))
         if term.op == "constant":
-            band = banded(term.attr("value").array)
-            if band is None:
-                return constant_node(term.attr("value"), self.constants)
-            layout, value = band
-            return make("V", (layout,), (make("Full", (value, 1, term.dtype)),))
+            return self.constant(term)
         if term.op == "iota":
             return self.ramp(term)
         args = [self.nodes[a] for a in term.args]
@@ -197,6 +193,17 @@ class _Lowering:
         lowering = row(term.op).lower
         assert lowering is not None, f"{term.op} has no lowering"
         return lowering(term, args)
+
+    def constant(self, term: Term) -> Node:
+        value = term.attr("value")
+        if (band := banded(value.array)) is not None:
+            layout, number = band
+            return make("V", (layout,), (make("Full", (number, 1, term.dtype)),))
+        once = without_repeats(value.array)
+        if once is value.array:
+            return constant_node(value, self.constants)
+        layout = lay.of_broadcast(once.shape, term.shape)
+        return make("V", (layout,), (constant_node(ConstArray(once), self.constants),))
 
     def ramp(self, term: Term) -> Node:
         axis = term.attr("axis")

@@ -249,3 +249,48 @@ def test_equal_layers_share_kernels_like_unequal_ones(device: str) -> None:
         return eqsat.trace(function, eqsat.spec((8, 32)))
 
     assert price(layers(False), device) == pytest.approx(price(layers(True), device), rel=1e-3)
+
+
+# --- constants that repeat themselves, and elements that lie between others
+
+
+@pytest.mark.parametrize("device", ["mi300x", "rx7900xtx", "h100"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_biases_of_products_that_are_joined_are_joined_as_rows(device: str, count: int) -> None:
+    w = [weight(64, 48, seed=i) for i in range(count)]
+    b = [weight(48, seed=10 + i) for i in range(count)]
+
+    def apart(x: Any) -> Any:
+        return tuple(np.maximum(x @ w[i] + b[i], 0) for i in range(count))
+
+    def by_hand(x: Any) -> Any:
+        return tuple(np.split(np.maximum(x @ np.concatenate(w, 1) + np.concatenate(b), 0), count, 1))
+
+    apart_us, by_hand_us = (price(eqsat.trace(f, eqsat.spec((4096, 64))), device) for f in (apart, by_hand))
+    assert apart_us <= 1.001 * by_hand_us
+
+
+@pytest.mark.parametrize("repeat", [(512, 1, 1), (1, 6, 1), (1, 1, 96), (512, 1, 96)])
+def test_a_constant_that_repeats_itself_is_read_once(repeat: tuple[int, ...]) -> None:
+    once = weight(*(n // r for n, r in zip((512, 6, 96), repeat, strict=True)))
+    written = eqsat.trace(lambda x: x * np.tile(once, repeat), eqsat.spec((512, 6, 96)))
+    assert price(written) == price(eqsat.trace(lambda x: x * once, eqsat.spec((512, 6, 96))))
+    x = weight(512, 6, 96, seed=1)
+    np.testing.assert_array_equal(eqsat.optimize(written, measure=False).compile(on="numpy")(x), x * once)
+
+
+def test_zeros_of_both_signs_do_not_repeat_each_other() -> None:
+    zeros = np.zeros((64, 32), np.float32)
+    zeros[1::2] = -0.0
+    result = eqsat.optimize(eqsat.trace(lambda x: x * 0 + zeros, eqsat.spec((64, 32))), numerics="exact", measure=False)
+    got = result.compile(on="numpy")(-np.ones((64, 32), np.float32))
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(zeros))
+
+
+def test_interleaved_parts_cost_what_their_array_costs() -> None:
+    pairs = eqsat.spec((64, 256, 64, 2))
+    together = price(eqsat.trace(lambda x: x.max(-1), pairs))
+    assert price(eqsat.trace(lambda x: np.maximum(x[..., 0], x[..., 1]), pairs)) <= 1.1 * together
+    gates = eqsat.spec((1024, 1024))
+    halves = price(eqsat.trace(lambda h: np.tanh(h[:, :512]) * h[:, 512:], gates))
+    assert price(eqsat.trace(lambda h: np.tanh(h[:, ::2]) * h[:, 1::2], gates)) <= 1.1 * halves
