@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.dynamic.optimize import optimize_dynamic
 from eqsat.errors import InputError
+from eqsat.extract.device.table import device
 from eqsat.frontends.onnx.file.load import digest_of
 from eqsat.frontends.onnx.read.model import from_onnx, named_sizes, open_dimensions
 from eqsat.pipeline.optimize import optimize
@@ -39,14 +40,15 @@ def tasks(
         memory: bytes of address space of each process.
     """
     digests = {name: digest_of(path) for name, path in models.items()}
+    priced = {on: _figures_of(on) for on in devices}
     for name, path in models.items():
-        for device in devices:
+        for on, has in priced.items():
             for policy in policies:
-                given = {"model": digests[name], "device": device, "numerics": policy, "sizes": dict(sizes)}
+                asked = {"device": on, "figures": has, "numerics": policy, "sizes": dict(sizes)}
                 yield Task(
-                    f"{name} {device} {policy}",
+                    f"{name} {on} {policy}",
                     "eqsat.sweeping.model:figures",
-                    given | {"time_limit": time_limit},
+                    {"model": digests[name], **asked, "time_limit": time_limit},
                     LATE * time_limit + LOADING,
                     memory,
                     {"name": name, "path": str(path.absolute())},
@@ -62,13 +64,15 @@ def figures(given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """The figures of one model (`eqsat.sweeping.table.Row`), or why it is refused.
 
     Raises:
-        InputError: the file is not the one that the task is about.
+        InputError: the file, or the device's figures, are others than the task is about.
         CheckFailed: as `optimize`.
     """
     path = Path(given["path"])
     tell("reading")
     if digest_of(path) != given["model"]:
         raise InputError(f"{path}: is another file here than where the sweep began; let all workers see the same files")
+    if _figures_of(given["device"]) != given["figures"]:
+        raise InputError(f"device {given['device']} has other figures here than where the sweep began; calibrate once")
     options: dict[str, Any] = {
         "device": given["device"],
         "numerics": given["numerics"],
@@ -83,6 +87,12 @@ def figures(given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         return _of(optimize(from_onnx(path, shapes=sizes), measure=False, **options).report)
     except InputError as error:
         return {"refused": str(error)}
+
+
+def _figures_of(name: str) -> dict[str, float | str]:
+    """The figures that prices for a device depend on: a file or a calibration may replace them."""
+    row = device(name)
+    return {"arch": row.arch, **{key: figure.value for key, figure in row.figures()}}
 
 
 def _of(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,20 @@ def test_what_got_worse_fails_and_what_is_known_is_not_searched_again(models: li
     assert "(+1.0%)" in found.stdout
 
 
+def test_other_figures_of_a_device_are_another_task(models: list[Path], tmp_path: Path) -> None:
+    """A file of figures that is written anew, as a calibration does, has results of its own."""
+    device = tmp_path / "mine.json"
+    found = []
+    for launch in (1000.0, 3.0, 1000.0):
+        figures = {"launch_us": {"value": launch, "source": "a guess"}}
+        device.write_text(json.dumps({"schema": 1, "base": "h100", "figures": figures}))
+        printed("sweep", models[0], "--devices", str(device), "-o", tmp_path / "out", "--workers", "1")
+        (row,) = document(tmp_path / "out")["rows"]
+        found.append(row["result_predicted_us"])
+    assert found[0] > 1000 > found[1]
+    assert found[2] == found[0]
+
+
 def test_a_model_without_a_result_is_a_row_that_says_why(models: list[Path], tmp_path: Path) -> None:
     model = tmp_path / "wrong.onnx"
     model.write_bytes(models[0].read_bytes()[:200])
