@@ -128,6 +128,7 @@ def objective_line(report: dict[str, Any]) -> str:
     goal, before, after = report["objective"], report["source"]["peak_bytes"], report["result"]["peak_bytes"]
     return (
         f"Peak memory of temporaries {engineering(after, 'B')}, as written {engineering(before, 'B')}, "
-        f"at least {engineering(goal['least_peak_bytes'], 'B')}; weights: time {goal['latency']:g}, "
+        f"at least {engineering(goal['least_peak_bytes'], 'B')} with the kernels found; "
+        f"weights: time {goal['latency']:g}, "
         f"memory {goal['memory']:g}; worth {goal['value']:.4g} of what was written, gap {goal['gap']:.1%}."
     )
