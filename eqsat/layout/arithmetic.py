@@ -281,7 +281,9 @@ def _line(digits: Digits, place: int) -> tuple[Line, int, list[int]]:
 
     def walked(stride: int) -> int:
         # In ascending order, a run is part of the last block that was begun by then.
-        return next(w * (stride // step) for (_, step), w in zip(blocks[::-1], weights[-2::-1], strict=True) if step <= stride)
+        return next(
+            w * (stride // step) for (_, step), w in zip(blocks[::-1], weights[-2::-1], strict=True) if step <= stride
+        )
 
     steps = [walked(abs(c)) * (1 if c > 0 else -1) if c else 0 for c in coeffs]
     start = (first - low) // step - sum(s * (size - 1) for size, s in zip(digits.sizes, steps, strict=True) if s < 0)

@@ -249,3 +249,33 @@ def test_equal_layers_share_kernels_like_unequal_ones(device: str) -> None:
         return eqsat.trace(function, eqsat.spec((8, 32)))
 
     assert price(layers(False), device) == pytest.approx(price(layers(True), device), rel=1e-3)
+
+
+# --- parts
+
+
+def conv(x: Any, strides: tuple[int, int]) -> Any:
+    return eqsat.conv(x, weight(12, 8, 3, 3), strides, (1, 1), (1, 1))
+
+
+PARTS = {
+    "rows of a product": (lambda x: (x @ weight(64, 48))[1::3], lambda x: x[1::3] @ weight(64, 48), (40, 64)),
+    "columns of a product": (lambda x: (x @ weight(64, 96))[:, ::3], lambda x: x @ weight(64, 96)[:, ::3], (40, 64)),
+    "blocks of columns": (
+        lambda x: (x @ weight(64, 96)).reshape(40, 4, 3, 8)[:, :, 1],
+        lambda x: (x @ weight(64, 96).reshape(64, 4, 3, 8)[:, :, 1].reshape(64, 32)).reshape(40, 4, 8),
+        (40, 64),
+    ),
+    "every other pixel": (lambda x: conv(x, (1, 1))[:, :, ::2, ::2], lambda x: conv(x, (2, 2)), (2, 8, 12, 12)),
+    "interleaved products": (
+        lambda x: tuple((x @ weight(64, 96))[:, i::3] for i in range(3)),
+        lambda x: tuple(x @ weight(64, 96)[:, i::3] for i in range(3)),
+        (40, 64),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_costs_what_it_costs_where_only_the_part_is_computed(name: str) -> None:
+    whole, part, shape = PARTS[name]
+    assert price(eqsat.trace(whole, eqsat.spec(shape))) <= price(eqsat.trace(part, eqsat.spec(shape))) * 1.001
