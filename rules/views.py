@@ -80,14 +80,6 @@ RULES: tuple[Rule, ...] = (
         worth="dynamic(a); size(self)*C < size(a)",
         why="reduce only the rows that are read",
     ),
-    *rules(
-        "repeated-part-of-array",
-        "a[L] == a[L1].reshape(N)[R]",
-        worth="dynamic(a)",
-        when="(L1, N, R) = read_once(L, size(a))",
-        source=f"{_RESHAPES}; {_INNER}",
-        why="a part that is repeated is first a part: totals and norms that are read back for a slice are of the slice",
-    ),
     *OF_UNARY.orient(
         "left",
         "unary-of-broadcast",

@@ -271,16 +271,6 @@ def widen(t: Logic, layout: Map, count: Any, wide: Map) -> Iterator[Any]:
     yield wide[t.join((i, c), (layout.size, count))] == layout[i] * count + c
 
 
-def read_once(t: Logic, layout: Map, size: Any, once: Map, count: Any, rest: Map) -> Iterator[Any]:
-    (i,) = t.below(layout.size)
-    yield layout[i] >= 0
-    yield rest.size == layout.size
-    yield once.size == count
-    yield rest[i] >= 0
-    yield rest[i] < count
-    yield once[rest[i]] == layout[i]
-
-
 def swaps_blocks(t: Logic, layout: Map, m: Any, k: Any, n: Any, right: Map, left: Map, p: Any, q: Any) -> Iterator[Any]:
     x, w, y, z = t.below(p, n, q, k)
     yield m == p * q

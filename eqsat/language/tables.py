@@ -193,20 +193,6 @@ def widen(layout: Layout, count: int) -> Row | None:
     return (lt.strided(layout.offset * count, [*_scale(list(layout.dims), count), (count, 1)]),)
 
 
-def read_once(layout: Layout, size: int) -> Row | None:
-    """A view that repeats a part of an array of `size` elements, as a view of the part, and one that repeats that.
-
-    Gives (L, count, L'): x[layout] = x[L][L'], where L reads `count` elements, fewer than there are.
-    """
-    kept = [(size, stride) for size, stride in layout.dims if stride]
-    if layout.masked or len(kept) == len(layout.dims):
-        return None
-    weights = iter(lt.row_major([size for size, _ in kept]))
-    rest = lt.strided(0, [(size, next(weights) if stride else 0) for size, stride in layout.dims])
-    once = lt.strided(layout.offset, kept)
-    return (once, once.size, rest) if once.size < size else None
-
-
 _SORTS: dict[str, Sort] = {"L": "layout", "i": "int", "f": "fn", "v": "value", "t": "dtype"}
 
 
@@ -242,7 +228,6 @@ TABLES: dict[str, Table] = {
             promises.sum_of_product,
         ),
         _table(widen, "layout:L count -> wide:L", promises.widen),
-        _table(read_once, "layout:L size -> once:L count rest:L", promises.read_once),
         _table(table_sums.repeated, "layout:L rows count -> once:L rest times", promises.repeated),
         _table(table_sums.contraction, "left:L right:L rows count -> x:L y:L b m k n out:L", promises.contraction),
         _table(table_sums.in_order, "layout:L count -> ordered:L", promises.in_order),

@@ -272,13 +272,6 @@ PARTS = {
         lambda x: tuple(x @ weight(64, 96)[:, i::3] for i in range(3)),
         (40, 64),
     ),
-    "last row of softmax": (lambda x: softmax(x, -1)[:, -1], lambda x: softmax(x[:, -1], -1), (4, 32, 48)),
-    "rows of a norm": (lambda x: norm(x, -1)[::2], lambda x: norm(x[::2], -1), (40, 64)),
-    "difference of stacked norms": (
-        lambda x: norm(x, -1)[0] - norm(x, -1)[1],
-        lambda x: norm(x[0], -1) - norm(x[1], -1),
-        (2, 24, 32),
-    ),
 }
 
 
