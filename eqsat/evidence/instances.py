@@ -74,6 +74,9 @@ _DIAGONAL_SHARE = 0.2
 _PADDED_SHARE = 0.2
 """Share of the operands that are read through a view which pads them."""
 
+_PART_REPEATED_SHARE = 0.4
+"""Share of the views that repeat an array which repeat a part of it."""
+
 _PADDING = (0, 0, 1, -2)
 _PATTERN_FUNCTIONS = ("add", "sub", "mul", "div", "min", "max")
 _LARGEST_RANK = 5
@@ -380,7 +383,7 @@ class Instance:
         return next(filter(None, map(self._dims_below, pattern.args)), ()) if row.elementwise else ()
 
     def _view_of(self, shape: Sequence[int], dtype: str) -> Layout:
-        """A view of an array of this shape: permuted, sliced, flipped, broadcast or padded, or two of these."""
+        """A view of an array of this shape: permuted, sliced, flipped, broadcast or padded, or a slice broadcast."""
         draw, shape = self.draw, tuple(shape)
         if len(shape) == 1 and draw.random() < 0.7:
             shape = self._factors(shape[0])
@@ -396,15 +399,30 @@ class Instance:
                 draw.shuffle(order)
             return lt.of_transpose(shape, order)
         if kind == "slice" and prod(shape):
-            starts = [draw.randrange(n) for n in shape]
-            stops = [draw.randint(s + 1, n) for s, n in zip(starts, shape, strict=True)]
-            if draw.random() < 0.2:
-                return lt.of_slice(shape, [n - 1 for n in shape], [-1] * len(shape), [-1] * len(shape))
-            return lt.of_slice(shape, starts, stops, [1] * len(shape))
+            return self._slice_of(shape)
         if kind == "pad":
             fill = self._fill(dtype)
             return lt.of_pad(shape, [draw.randint(0, 1) for _ in shape], [draw.randint(0, 1) for _ in shape], fill)
+        if kind == "broadcast" and prod(shape) and draw.random() < _PART_REPEATED_SHARE:
+            return self._repeated(self._slice_of(shape))
         return lt.of_broadcast(shape, (self._dim(), *shape))
+
+    def _slice_of(self, shape: Sequence[int]) -> Layout:
+        """A slice of an array of this shape, or all of it in reverse; neither shape nor slice is empty."""
+        draw = self.draw
+        starts = [draw.randrange(n) for n in shape]
+        stops = [draw.randint(s + 1, n) for s, n in zip(starts, shape, strict=True)]
+        if draw.random() < 0.2:
+            return lt.of_slice(shape, [n - 1 for n in shape], [-1] * len(shape), [-1] * len(shape))
+        return lt.of_slice(shape, starts, stops, [1] * len(shape))
+
+    def _repeated(self, layout: Layout) -> Layout:
+        """A view that reads each element of this one several times, in a row or all over again."""
+        n, count = layout.size, self._dim()
+        once, again = self.draw.choice((((1, n), (count, n)), ((n, 1), (n, count))))
+        found = lt.compose(layout, lt.of_broadcast(once, again))
+        assert found is not None  # neither has a mask
+        return found
 
     def _fill(self, dtype: str) -> float | int | bool:
         if is_float(dtype):

@@ -110,13 +110,13 @@ def narrow_product(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None
     found = lt.box(layout, (b, m, n))
     if found is None:
         return None
-    low, high, rest = found
-    b1, m1, n1 = (h - lo for lo, h in zip(low, high, strict=True))
-    if (b1, m1, n1) == (b, m, n):
+    (batches, rows, columns), rest = found
+    sizes = batches.size, rows.size, columns.size
+    if sizes == (b, m, n):
         return None
-    left = lt.of_slice((b, m, k), (low[0], low[1], 0), (high[0], high[1], k), (1, 1, 1))
-    right = lt.of_slice((b, k, n), (low[0], 0, low[2]), (high[0], k, high[2]), (1, 1, 1))
-    return left, right, b1, m1, n1, rest
+    left = lt.strided(batches.start * m * k + rows.start * k, [*batches.scaled(m * k), *rows.scaled(k), (k, 1)])
+    right = lt.strided(batches.start * k * n + columns.start, [*batches.scaled(k * n), (k, n), *columns.dims])
+    return left, right, *sizes, rest
 
 
 def sum_of_product(layout: Layout, count: int, b: int, m: int, k: int, n: int) -> Row | None:

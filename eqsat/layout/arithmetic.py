@@ -18,9 +18,10 @@ Every function is pure, and the expensive ones are cached. Sizes and strides cou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from math import prod
+from math import gcd, prod
 
 from eqsat.layout.form import Axis, Dims
 from eqsat.layout.map import CACHE_SIZE, Fill, Layout, fill_key
@@ -31,6 +32,7 @@ __all__ = [
     "Digits",
     "Fill",
     "Layout",
+    "Line",
     "box",
     "compose",
     "conv_result",
@@ -222,19 +224,83 @@ def compose(first: Layout, then: Layout) -> Layout | None:
     return _linear(digits, first.offset, [stride for _, stride in first.dims], fill, axes)
 
 
-@lru_cache(maxsize=CACHE_SIZE)
-def box(layout: Layout, radices: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Layout] | None:
-    """(lo, hi, residual): the reads lie in the box [lo, hi) of an index space with these sizes.
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Places along an axis: ``start`` and (size, stride) digits, outer to inner."""
 
-    ``residual`` is the same map into the box alone, row-major: V(a, layout) = V(a[lo:hi], residual). The box is
-    the smallest one if each mask bounds a single digit. None when :func:`split` returns None.
+    start: int
+    dims: Dims
+
+    @property
+    def size(self) -> int:
+        """How many places there are."""
+        return prod(size for size, _ in self.dims)
+
+    def scaled(self, by: int) -> list[tuple[int, int]]:
+        """The digits of an axis whose elements are ``by`` apart."""
+        return [(size, stride * by) for size, stride in self.dims]
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def box(layout: Layout, radices: tuple[int, ...]) -> tuple[tuple[Line, ...], Layout] | None:
+    """(lines, residual): the reads lie where these lines meet, one along each axis of an index space with these sizes.
+
+    ``residual`` is the same map into the box alone, row-major: V(a, layout) = V(a[lines], residual). The box is the
+    smallest one if each mask bounds a single digit and no place is reached in two ways. None when :func:`split`
+    returns None.
+
+    >>> box(of_slice((3, 7), (0, 1), (3, 6), (2, 2)), (3, 7))
+    ((Line(start=0, dims=((2, 2),)), Line(start=1, dims=((3, 2),))), Layout('0|6,1'))
     """
     digits = split(layout, radices)
     if digits is None:
         return None
-    strides = row_major(tuple(h - low for low, h in zip(digits.low, digits.high, strict=True)))
-    offset = -sum(stride * low for stride, low in zip(strides, digits.low, strict=True))
-    return digits.low, digits.high, _linear(digits, offset, strides, layout.fill)
+    lines: list[Line] = []
+    offset, totals, below = 0, [0] * len(digits.sizes), 1
+    for place in reversed(range(len(radices))):
+        line, start, coeffs = _line(digits, place)
+        lines.insert(0, line)
+        offset += below * start
+        totals = [total + below * c for total, c in zip(totals, coeffs, strict=True)]
+        below *= line.size
+    return tuple(lines), masked(offset, zip(digits.sizes, totals, strict=True), digits.axes, layout.fill)
+
+
+def _line(digits: Digits, place: int) -> tuple[Line, int, list[int]]:
+    """The line that the reads walk along an axis, and their place on it: its start, and the step of each digit."""
+    coeffs, low, high = digits.coeffs[place], digits.low[place], digits.high[place]
+    runs = [(size, abs(c)) for size, c in zip(digits.sizes, coeffs, strict=True) if c]
+    first = digits.starts[place] + sum(c * (size - 1) for size, c in zip(digits.sizes, coeffs, strict=True) if c < 0)
+    step = gcd(*(stride for _, stride in runs)) or 1
+    low += (first - low) % step
+    blocks = [((high - 1 - low) // step + 1, step)]
+    # A mask that cuts digits off may cut within a block.
+    if first == low and first + sum(stride * (size - 1) for size, stride in runs) == high - 1:
+        blocks = min(blocks, _blocks(runs), key=lambda found: prod(size for size, _ in found))
+    weights = list(accumulate((size for size, _ in blocks), lambda x, y: x * y, initial=1))
+
+    def walked(stride: int) -> int:
+        # In ascending order, a run is part of the last block that was begun by then.
+        return next(
+            w * (stride // step) for (_, step), w in zip(blocks[::-1], weights[-2::-1], strict=True) if step <= stride
+        )
+
+    steps = [walked(abs(c)) * (1 if c > 0 else -1) if c else 0 for c in coeffs]
+    start = (first - low) // step - sum(s * (size - 1) for size, s in zip(digits.sizes, steps, strict=True) if s < 0)
+    return Line(low, tuple(reversed(blocks))), start, steps
+
+
+def _blocks(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(size, stride) of digits that reach all sums of some (size, stride) runs, by their strides: runs that follow or
+    overlap each other are one."""
+    blocks: list[tuple[int, int]] = []
+    for count, stride in sorted(runs, key=lambda run: run[1]):
+        last_count, last_stride = blocks[-1] if blocks else (1, 1)
+        if blocks and stride % last_stride == 0 and stride // last_stride <= last_count:
+            blocks[-1] = (stride // last_stride * (count - 1) + last_count, last_stride)
+        else:
+            blocks.append((count, stride))
+    return blocks
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -317,18 +383,10 @@ def _count_runs(layout: Layout) -> tuple[int, bool]:
     """An upper bound on the number of distinct sums of the layout's runs, and whether it is known to be exact."""
     runs = [(size, abs(stride)) for size, stride in layout.dims if stride]
     runs += [(axis.bound, abs(axis.stride)) for axis in layout.axes if axis.stride]
-    exact = _independent(layout)
-    span = 0
-    blocks: list[tuple[int, int]] = []
-    for count, stride in sorted(runs, key=lambda run: run[1]):
-        last_count, last_stride = blocks[-1] if blocks else (1, 1)
-        if blocks and stride % last_stride == 0 and stride // last_stride <= last_count:
-            blocks[-1] = (stride // last_stride * (count - 1) + last_count, last_stride)
-        else:
-            exact = exact and stride > span
-            blocks.append((count, stride))
-        span += stride * (count - 1)
-    return prod(count for count, _ in blocks), exact
+    blocks = _blocks(runs)
+    spans = accumulate((stride * (count - 1) for count, stride in blocks), initial=0)
+    apart = all(stride > span for (_, stride), span in zip(blocks, spans, strict=False))
+    return prod(count for count, _ in blocks), apart and _independent(layout)
 
 
 def _independent(layout: Layout) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -398,13 +400,20 @@ def test_a_kept_promise_and_a_broken_one():
 
 
 def test_instances_have_empty_dims_and_five_ranks():
-    import random
-
     draw = random.Random(0)
     row = rule("mine", "f(a)[L] == f(a[L])", when="keeps_fill(L, f)")
     drawn = [Instance(row, draw, "float32") for _ in range(300)]
     assert any(one.empty for one in drawn)
     assert {len(one.bindings["L"].dims) for one in drawn} >= {1, 2, 3, 4}
+
+
+def test_views_of_what_is_computed_repeat_parts_of_it():
+    draw = random.Random(0)
+    row = rule("mine", "f(a)[L] == f(a[L])", when="keeps_fill(L, f)")
+    drawn = [Instance(row, draw, "float32") for _ in range(300)]
+    views = [(one.bindings["L"], one.bindings["a"]) for one in drawn if not one.empty]
+    once = [(prod(n for n, stride in view.dims if stride), view, size) for view, size in views if not view.masked]
+    assert sum(1 < count < min(size, view.size) for count, view, size in once) >= 5
 
 
 # On the command line

@@ -294,3 +294,31 @@ def test_interleaved_parts_cost_what_their_array_costs() -> None:
     gates = eqsat.spec((1024, 1024))
     halves = price(eqsat.trace(lambda h: np.tanh(h[:, :512]) * h[:, 512:], gates))
     assert price(eqsat.trace(lambda h: np.tanh(h[:, ::2]) * h[:, 1::2], gates)) <= 1.1 * halves
+# --- parts
+
+
+def conv(x: Any, strides: tuple[int, int]) -> Any:
+    return eqsat.conv(x, weight(12, 8, 3, 3), strides, (1, 1), (1, 1))
+
+
+PARTS = {
+    "rows of a product": (lambda x: (x @ weight(64, 48))[1::3], lambda x: x[1::3] @ weight(64, 48), (40, 64)),
+    "columns of a product": (lambda x: (x @ weight(64, 96))[:, ::3], lambda x: x @ weight(64, 96)[:, ::3], (40, 64)),
+    "blocks of columns": (
+        lambda x: (x @ weight(64, 96)).reshape(40, 4, 3, 8)[:, :, 1],
+        lambda x: (x @ weight(64, 96).reshape(64, 4, 3, 8)[:, :, 1].reshape(64, 32)).reshape(40, 4, 8),
+        (40, 64),
+    ),
+    "every other pixel": (lambda x: conv(x, (1, 1))[:, :, ::2, ::2], lambda x: conv(x, (2, 2)), (2, 8, 12, 12)),
+    "interleaved products": (
+        lambda x: tuple((x @ weight(64, 96))[:, i::3] for i in range(3)),
+        lambda x: tuple(x @ weight(64, 96)[:, i::3] for i in range(3)),
+        (40, 64),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_costs_what_it_costs_where_only_the_part_is_computed(name: str) -> None:
+    whole, part, shape = PARTS[name]
+    assert price(eqsat.trace(whole, eqsat.spec(shape))) <= price(eqsat.trace(part, eqsat.spec(shape))) * 1.001
