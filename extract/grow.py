@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import accumulate, product
 from math import ceil
 from typing import NamedTuple, TypeVar, cast
 
@@ -32,7 +32,7 @@ from eqsat.extract.cuts import (
 )
 from eqsat.extract.streams import Streams
 from eqsat.gpu.table.limits import KEPT_REGISTERS, MOST_THREADS
-from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, spread, strided
+from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, of_pad, row_major, spread, strided
 from eqsat.program.node import STEPS, terms_of
 from eqsat.streams.turned import swapped
 
@@ -314,8 +314,11 @@ class Grower:
         if len(node.args) <= self.limits.members:
             joins = self._joins([self.points[a] for a in node.args], 2 * self.limits.members)
             choices.update(dict.fromkeys(join.subs for join in joins))
+        sizes = [self.snapshot.size[a] for a in node.args]
+        places = [of_pad((n,), (end - n,), (sum(sizes) - end,), 0.0) for n, end in zip(sizes, accumulate(sizes))]
         for subs in choices:
-            reads = joined(*(self.facts.freeze(x.reads, any_order=False) for x in subs))
+            parts = zip(subs, places, sizes, strict=True)  # a view of some members reads nothing of the others
+            reads = joined(*(self.facts.through(x.reads, place, n) for x, place, n in parts))
             yield self.make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
 
     def _gather(self, i: int, node: ENode) -> Iterator[Cut | None]:
