@@ -156,6 +156,12 @@ class Program:
     def input_names(self) -> list[str]:
         return [term.attr("name") for term in self.inputs]
 
+    @property
+    def file_outputs(self) -> list[str]:
+        """Names of the outputs that a file with the program has: also those of operators that follow it."""
+        after = self.header.after
+        return list(self.outputs if after is None else after.outputs)
+
     def terms(self) -> list[Term]:
         """Every term once, operands first; inputs that nothing reads are not among them."""
         return topological(self.outputs.values())

@@ -31,7 +31,7 @@ from eqsat.frontends.onnx.file.load import (
 )
 from eqsat.frontends.onnx.file.types import Declared, OpenDimensions, checked_sizes, declared, input_types
 from eqsat.frontends.onnx.operators.node import Constants
-from eqsat.frontends.onnx.read.convert import Converter, Value
+from eqsat.frontends.onnx.read.convert import Converter, Follows, Value
 from eqsat.frontends.onnx.read.graph import check_names
 from eqsat.frontends.onnx.read.header import header_of
 from eqsat.frontends.onnx.read.inline import inlined, means_the_same
@@ -142,7 +142,7 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
     converter = Converter(label, base, opsets, declared_static, Constants(), functions)
     split = converter.split(graph, {term.attr("name"): term for term in inputs}, [value.name for value in unheld])
     if split.first is not None and not head:
-        raise InputError(f"{split.first}. {ONLY_HEAD}")
+        raise Follows(f"{split.first}. {ONLY_HEAD}")
     if not graph.output:
         raise InputError(f"{label}: has no outputs; export the model again")
     values, ordered = split.env, split.before

@@ -45,15 +45,16 @@ class Following:
 
     Attributes:
         after: as the program has them.
+        made: names of the values that they make.
         names: of all values that they define and read.
     """
 
     def __init__(self, after: After) -> None:
         self.after = after
         self._graph = _model(after).graph
-        self._made = dict.fromkeys(name for node in self._graph.node for name in node.output if name)
+        self.made = {name for node in self._graph.node for name in node.output if name}
         tensors = (tensor.name for tensor in self._graph.initializer)
-        self.names = {*self._made, *tensors, *after.constants, *after.inputs, *after.outputs}
+        self.names = {*self.made, *tensors, *after.constants, *after.inputs, *after.outputs}
 
     def nodes(self, constants: Mapping[str, str], fresh: Callable[[str], str]) -> Iterator[NodeProto]:
         """The nodes. Values keep their names, apart from constants, which have these, and values inside bodies."""

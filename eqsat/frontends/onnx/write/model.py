@@ -157,7 +157,8 @@ class _Writer:
     def _named(self, term: Term, stem: str) -> str:
         """The model's name for a value, if the program came from one, else a new one."""
         known = self.program.names.get(term)
-        if known is None or known in self.program.outputs or known.startswith(MADE_BY_RUNTIME):
+        used = self.following is not None and known in self.following.made
+        if known is None or used or known in self.program.outputs or known.startswith(MADE_BY_RUNTIME):
             return self._fresh(stem)
         return known
 
