@@ -80,7 +80,7 @@ def title(node: NodeProto) -> str:
 
 
 _CHANGED = frozenset({"Hardmax", "LogSoftmax", "RoiAlign", "Softmax"})
-"""Operators with another meaning under the same attributes: the first and the last two are along one axis since opset 13,
+"""Operators with another meaning under the same attributes: all but RoiAlign are along one axis since opset 13,
 before along all from it on; boxes of RoiAlign are shifted by half a pixel since opset 16."""
 
 

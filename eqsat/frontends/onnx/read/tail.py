@@ -25,7 +25,6 @@ from eqsat.frontends.onnx.operators.node import Constants
 from eqsat.frontends.onnx.read.convert import Split, Value
 from eqsat.frontends.onnx.read.graph import describe
 from eqsat.frontends.onnx.read.opaque import one_line_of, reads, same_form, title, with_bodies
-from eqsat.program import ops
 from eqsat.program.ir import After
 from eqsat.program.term import ConstArray, Term
 
@@ -184,8 +183,10 @@ def _is_held(array: Array) -> bool:
 
 
 def _held(value: Value, array: Array) -> ConstArray:
-    known = isinstance(value, Term) and value.op == "constant"
-    return value.attr("value") if known else ops.constant(array).attr("value")
+    """A constant as programs hold it, without another copy of it in memory."""
+    if isinstance(value, Term) and value.op == "constant":
+        return value.attr("value")
+    return ConstArray(array)
 
 
 def _is_input(name: str, term: Term) -> bool:
