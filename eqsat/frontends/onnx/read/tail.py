@@ -83,7 +83,8 @@ def after(
     if made.nodes:
         ends = [value for value in outputs if value.name in split.after]
         model = _model(made.nodes, _given(inputs, split.after, read, arrays), ends, arrays, opsets)
-        _check(model, label)
+        inferred = {value.name: value for value in _inferred(model, label).graph.output}
+        outputs = [value if _has_shape(value) else inferred.get(value.name, value) for value in outputs]
         if not all(same_form(node, opsets.get("", OLDEST_OPSET), made.opsets[""]) for node in made.nodes):
             made = _converted(model, made.opsets, label)
     others = [make_tensor(array, name) for name, array in arrays.items() if not _is_held(array)]
@@ -139,12 +140,18 @@ def _model(
     return helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
 
 
-def _check(model: ModelProto, label: str) -> None:
-    """Raises InputError where ONNX finds that nodes do not take what they are given."""
+def _has_shape(value: ValueInfoProto) -> bool:
+    """Whether a declaration is complete: without its rank, an output is refused by onnx.checker."""
+    type_ = declared(value)
+    return type_ is None or type_.shape is not None
+
+
+def _inferred(model: ModelProto, label: str) -> ModelProto:
+    """The model with inferred types. Raises InputError where ONNX finds that nodes do not take what they are given."""
     from onnx import shape_inference
 
     try:
-        shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        return shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
         first = next(iter(model.graph.node))
         raise InputError(
