@@ -197,7 +197,7 @@ def _cum_sum(node: Node) -> Term:
 _LARGE = "more than 4 194 304 elements, or pairs of an element and an update where the places vary"
 
 INDEXING: dict[str, Row] = {
-    "Compress": row(_compress, 9, 11, 28, unless="the condition varies"),
+    "Compress": row(_compress, 9, 11, 28, unless="the condition varies, which decides the size"),
     "CumSum": row(_cum_sum, 11, 14, 28, unless="more than 4 194 304 additions"),
     "GatherElements": row(_gather_elements, 11, 13),
     "GatherND": row(_gather_nd, 11, 12, 13),
