@@ -119,6 +119,9 @@ def compared(
         raise NotCompared("no time was left")
     if find_spec("onnxruntime") is None:
         raise NotCompared("it is not installed")
+    after = program.header.after
+    if after is not None and after.unheld:
+        raise NotCompared(f"there are no random values for inputs that are no numbers: {', '.join(after.unheld)}")
     needed = seconds_needed(program, source, result)
     if needed > seconds:
         raise NotCompared(f"it may take {needed:.2g} s, and {seconds:.2g} s were left")
