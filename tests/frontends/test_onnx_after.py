@@ -17,6 +17,8 @@ from eqsat.errors import InputError
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.frontends.runtime import difference
+from eqsat.program import ops
+from eqsat.program.ir import Program
 from support.cli import document, printed, refusal
 from support.onnx_models import BOOL, FLOAT, INT64, model, node, tensor, value
 
@@ -441,6 +443,46 @@ def test_an_old_operator_in_a_body_is_refused() -> None:
 
     with pytest.raises(InputError, match="convert the model to opset 13"):
         from_onnx(changed(old, close), head=True)
+
+
+def regions() -> onnx.ModelProto:
+    """RoiAlign of opset 10, whose boxes are not shifted by half a pixel, on boxes that are selected."""
+    nodes = [
+        node("Relu", ["x"], ["h"]),
+        node("Compress", ["boxes", "chosen"], ["few"], axis=0),
+        node("Compress", ["places", "chosen"], ["of"], axis=0),
+        node("RoiAlign", ["h", "few", "of"], ["y"], output_height=2, output_width=2),
+    ]
+    inputs = (value("x", (1, 2, 8, 8)), value("boxes", (3, 4)), value("chosen", (3,), BOOL))
+    given = (tensor("places", np.zeros(3, np.int64)),)
+    return model(nodes, inputs, (value("y", ("n", 2, 2, 2)),), given, opset=11)
+
+
+def test_an_operator_that_changed_keeps_its_opset() -> None:
+    made = regions()
+    written = to_onnx(from_onnx(made, head=True))
+    assert written.opset_import[0].version < 16
+    inputs = inputs_of(made) | {
+        "boxes": np.array([[0, 0, 3, 5], [1, 1, 4, 4], [2, 0, 7, 7]], np.float32),
+        "chosen": np.array([True, False, True]),
+    }
+    for wanted, found in zip(run(made, inputs), run(written, inputs), strict=True):
+        np.testing.assert_allclose(found, wanted, 1e-5)
+
+
+def test_opsets_that_contradict_are_refused() -> None:
+    program = from_onnx(regions(), head=True)
+    other = ops.input("other", (2, 3), "float8_e4m3fn")  # which Transpose takes since opset 21
+    outputs = {**program.outputs, "late": ops.transpose(other, (1, 0))}
+    both = Program((*program.inputs, other), outputs, header=program.header)
+    with pytest.raises(InputError, match="convert the model to opset 21"):
+        to_onnx(both)
+
+
+def test_files_with_inputs_of_texts_are_not_compared(tmp_path: Path) -> None:
+    onnx.save(passing(), tmp_path / "in.onnx")
+    report = document("optimize", tmp_path / "in.onnx", "-o", tmp_path / "out.onnx", "--time-limit", "5")
+    assert report["uncompared"] == "there are no random values for inputs that are no numbers: s"
 
 
 @pytest.mark.parametrize(
