@@ -123,10 +123,12 @@ def text() -> str:
             f"declares them. {unversioned} are also read where",
             "onnxruntime's optimiser wrote them into the main domain, at any opset.",
             "",
-            "Operators of `ai.onnx.ml` are carried. Those that read or make texts, sequences or maps come after the",
-            "program, such as `ZipMap`.",
-            "",
             *table(("operator", "what becomes of it", "since version"), vendor_rows(MICROSOFT)),
+            "",
+            "## Operators of classical models (`ai.onnx.ml`)",
+            "",
+            "They are carried, or come after the program where they read or make texts, sequences or maps, such as",
+            "`ZipMap`.",
             "",
         ]
     )

@@ -190,7 +190,7 @@ def folded() -> onnx.ModelProto:
         node("Expand", ["read", "one"], ["wide"]),
         node("Slice", ["wide", "zero", "width"], ["y"]),
     ]
-    table = tensor("table", RNG.standard_normal((40, 50)).astype(np.float32))
+    table = tensor("table", np.random.default_rng(1).standard_normal((40, 50)).astype(np.float32))
     numbers = (tensor("one", np.array([1])), tensor("minus", np.array([-1])), tensor("zero", np.array([0])))
     return model(nodes, (value("x", (4, 6)),), (value("y", None),), (weights(6, 5), table, *numbers))
 
@@ -219,7 +219,39 @@ def vendors() -> onnx.ModelProto:
     return with_imports(model(nodes, (value("x", (4, 6)),), outputs, given), ("com.microsoft", 1))
 
 
+def branch_taken() -> onnx.ModelProto:
+    """NonZero in the branch of an If whose condition is constant."""
+
+    def branch(op: str) -> onnx.GraphProto:
+        return helper.make_graph([node(op, ["h"], ["e"])], op, [], [value("e", None, INT64)])
+
+    choice = node("If", ["is"], ["y"], then_branch=branch("NonZero"), else_branch=branch("Shape"))
+    given = (weights(6, 5), tensor("is", np.array(True)))
+    return model([*product(), choice], (value("x", (4, 6)),), (value("y", (2, "n"), INT64),), given)
+
+
+def called() -> onnx.ModelProto:
+    """NonZero in a local function of the model."""
+    nodes = [node("NonZero", ["a"], ["places"]), node("Size", ["places"], ["n"])]
+    function = helper.make_function("own", "Count", ["a"], ["n"], nodes, [helper.make_opsetid("", 17)])
+    call = node("Count", ["h"], ["y"], domain="own")
+    made = model([*product(), call], (value("x", (4, 6)),), (value("y", (), INT64),), (weights(6, 5),))
+    made.functions.append(function)
+    return with_imports(made, ("own", 1))
+
+
+def copies() -> onnx.ModelProto:
+    """Two names of one value, of which what follows reads one; and a constant output."""
+    same = [node("Identity", ["h"], ["again"]), node("NonZero", ["again"], ["y"])]
+    nodes = [*product(), *same, node("Constant", [], ["k"], value=tensor("k", np.ones(3, np.float32)))]
+    outputs = (value("k", (3,)), value("y", (2, "n"), INT64), value("again", (4, 5)), value("h", (4, 5)))
+    return model(nodes, (value("x", (4, 6)),), outputs, (weights(6, 5),))
+
+
 MODELS = {
+    "constant If": (branch_taken, ["If"]),
+    "local function": (called, ["NonZero", "Size"]),
+    "copies": (copies, ["NonZero"]),
     "NonZero": (nonzero, ["NonZero"]),
     "detection": (detection, ["NonMaxSuppression", "Slice", "Squeeze", "Gather"]),
     "Unique": (unique, ["Unique", "Add"]),
@@ -366,6 +398,25 @@ def test_a_program_of_a_worker_still_has_what_follows() -> None:
 
     program = from_onnx(detection(), head=True)
     assert_same(detection(), to_onnx(pickle.loads(pickle.dumps(program))))
+
+
+def test_weights_in_other_files_and_defaults_of_inputs_are_constants(tmp_path: Path) -> None:
+    """Of what follows, too."""
+    made = folded()
+    onnx.save(folded(), tmp_path / "in.onnx", save_as_external_data=True, location="in.bin", size_threshold=10)
+    assert_same(made, to_onnx(from_onnx(tmp_path / "in.onnx", head=True)))
+    made.graph.input.append(value("table", (40, 50)))
+    program = from_onnx(made, head=True)
+    assert program.header.fixed == ("table",)
+    assert_same(folded(), to_onnx(program))
+
+
+def test_a_local_function_of_another_opset_is_refused() -> None:
+    made = called()
+    made.functions[0].opset_import[0].version = 11
+    made.functions[0].node[1].CopyFrom(node("Squeeze", ["places"], ["n"], axes=[0]))
+    with pytest.raises(InputError, match="Count is a local function that is written for another opset"):
+        from_onnx(made, head=True)
 
 
 def changed(build: Any, change: Any) -> onnx.ModelProto:
