@@ -25,10 +25,15 @@ HEAD = f"""# ONNX operators
 Made by `python docs/list_operators.py` from the reader's tables and the operators of onnx {onnx.__version__}.
 
 - **read**: becomes terms, which rules rewrite and kernels compute. Where a use is named after "unless", that use is
-  carried.
+  carried, or comes after the program where it decides the size of the result.
 - **expanded**: replaced by the body that the standard defines it with, where all of that is read; else carried.
 - **carried**: kept as it is, run on the host by onnx's reference (by onnxruntime, where that has none, is known to be
   wrong or fails), written back out. Its price is unknown, and so reported.
+- **after the program**: makes a value whose size is known only when it runs, or reads or makes what is no tensor of
+  numbers. It and all operators that depend on it are kept as they are, behind the program, which ends with what they
+  read: `eqsat optimize` optimises that, writes them behind the result and compares whole files in onnxruntime;
+  `eqsat explain` explains that; `from_onnx(model, head=True)` returns it. They have no price, and reports list them
+  (`after`). All else takes whole programs and refuses such a model, as it refuses named dimensions there.
 - **refused**: an error of one line.
 
 Whatever depends on constants alone is computed when the model is read, whichever operator it is. Tensors hold any
@@ -37,12 +42,21 @@ them and casting integers is read. Models are read from opset 7 on; a carried op
 opset {OLDEST_OPSET} is refused.
 """
 
+AFTER = "after the program"
+IF_TENSORS = "where it reads a tensor"
+_OF_UNKNOWN_SIZE = f"{AFTER}; carried where the file declares the shapes; folded where its operands are constant"
+
 SPECIAL = {
-    "If": "read where the condition is constant: the branch taken; else carried",
-    "Loop": f"read where the number of steps is constant, up to {UNROLLED} nodes in all; else carried",
-    "NonZero": "carried; folded where its operand is constant",
+    "If": f"read where the condition is constant: the branch taken; else carried, or {AFTER} where sizes vary",
+    "ImageDecoder": _OF_UNKNOWN_SIZE,
+    "Loop": f"read where the number of steps is constant, up to {UNROLLED} nodes in all; else carried, "
+    f"or {AFTER} where sizes vary",
+    "NonMaxSuppression": _OF_UNKNOWN_SIZE,
+    "NonZero": _OF_UNKNOWN_SIZE,
+    "OptionalGetElement": f"{AFTER}; carried {IF_TENSORS}",
+    "OptionalHasElement": f"{AFTER}; expanded {IF_TENSORS}",
     "Scan": f"read, one step after another, up to {UNROLLED} nodes in all; else carried",
-    "Unique": "carried where the file declares the shapes; folded where its operand is constant",
+    "Unique": _OF_UNKNOWN_SIZE,
 }
 
 
@@ -69,8 +83,8 @@ def fate(name: str, schemas: list[defs.OpSchema]) -> tuple[str, str]:
         return read(row) + other, str(min(row.since))
     if name in SPECIAL:
         return SPECIAL[name], str(schemas[0].since_version)
-    if not any(_is_number(kind) for formal in newest.outputs for kind in formal.types):
-        return "refused: no tensor of numbers", str(schemas[0].since_version)
+    if not all(any(map(_is_number, formal.types)) for formal in [*newest.inputs, *newest.outputs]):
+        return AFTER, str(schemas[0].since_version)
     # onnx's own stubs leave these two out.
     bodies = [s for s in schemas if s.has_function or s.has_context_dependent_function]  # pyright: ignore[reportAttributeAccessIssue]
     if bodies:
@@ -110,6 +124,11 @@ def text() -> str:
             "onnxruntime's optimiser wrote them into the main domain, at any opset.",
             "",
             *table(("operator", "what becomes of it", "since version"), vendor_rows(MICROSOFT)),
+            "",
+            "## Operators of classical models (`ai.onnx.ml`)",
+            "",
+            "They are carried, or come after the program where they read or make texts, sequences or maps, such as",
+            "`ZipMap`.",
             "",
         ]
     )

@@ -12,6 +12,7 @@ from eqsat.base.arguments import instance, integer, text
 from eqsat.dynamic.ranges import DEFAULT, Range, checked_range
 from eqsat.errors import EqsatError, InputError
 from eqsat.frontends.onnx.dims.forms import Point, fit_all, shown
+from eqsat.frontends.onnx.read.convert import Follows
 from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -90,6 +91,8 @@ class Family:
         """
         try:
             program = self.read(point)
+        except Follows as error:
+            raise InputError(f"{error}; for named dimensions give sizes, as in --shape seq=128") from None
         except EqsatError as error:
             hint = "give the range of each dimension that the model is for, as in --shape seq=16..128"
             raise InputError(f"at {shown(point)}: {error}; {hint}") from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -119,14 +119,15 @@ def compared(
         raise NotCompared("no time was left")
     if find_spec("onnxruntime") is None:
         raise NotCompared("it is not installed")
+    after = program.header.after
+    if after is not None and after.unheld:
+        raise NotCompared(f"there are no random values for inputs that are no numbers: {', '.join(after.unheld)}")
     needed = seconds_needed(program, source, result)
     if needed > seconds:
         raise NotCompared(f"it may take {needed:.2g} s, and {seconds:.2g} s were left")
     worker = Worker("eqsat.frontends.runtime:Comparisons", max(0, memory) + _SPACE, _ONE_HEAP)
     try:
-        worker.send(
-            (elsewhere(source), elsewhere(result), list(program.outputs), tolerance_of(program), program.inputs)
-        )
+        worker.send((elsewhere(source), elsewhere(result), program.file_outputs, tolerance_of(program), program.inputs))
         answer = worker.receive(seconds)
     except KeyboardInterrupt:
         raise NotCompared("it was interrupted") from None
@@ -180,7 +181,7 @@ def agreement(
         raise NotCompared(_TOO_LARGE) from None
     except RuntimeRefuses as error:
         return Agreement(runtime.version, math.inf, tolerance, str(error))
-    error = max((difference(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)
+    error = _largest(zip(wanted, found, strict=True))
     return Agreement(runtime.version, error, tolerance)
 
 
@@ -189,9 +190,29 @@ def tolerance_of(program: Program) -> float:
     return max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
 
 
-def difference(wanted: Array, found: Array) -> float:
-    """The largest difference of sampled elements, as a share of the scale; infinite if shapes differ."""
-    if wanted.shape != found.shape:
+def difference(wanted: Any, found: Any) -> float:
+    """The largest difference of sampled elements, as a share of the scale; infinite if shapes or types differ.
+
+    Besides arrays, values may be what onnxruntime gives for sequences, maps and optionals: lists of values, dicts from
+    keys to values, None. Texts are equal or infinitely different.
+    """
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        return _largest([(wanted[key], found[key]) for key in wanted]) if wanted.keys() == found.keys() else math.inf
+    if isinstance(wanted, list) and isinstance(found, list):
+        return _largest(zip(wanted, found, strict=True)) if len(wanted) == len(found) else math.inf
+    if not all(isinstance(each, np.ndarray | np.generic | float | int) for each in (wanted, found)):
+        return 0.0 if type(wanted) is type(found) and wanted == found else math.inf
+    return _of_arrays(np.asarray(wanted), np.asarray(found))
+
+
+def _largest(pairs: Iterable[tuple[Any, Any]]) -> float:
+    return max((difference(a, b) for a, b in pairs), default=0.0)
+
+
+def _of_arrays(wanted: Array, found: Array) -> float:
+    if wanted.shape != found.shape or wanted.dtype != found.dtype:
         return math.inf
+    if wanted.dtype.kind in "OSU":
+        return 0.0 if np.array_equal(wanted, found) else math.inf
     step = max(1, wanted.size // _SAMPLES)
     return relative_error(*(x.reshape(-1)[::step].astype(np.float64) for x in (found, wanted)), least=1.0)

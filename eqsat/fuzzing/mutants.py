@@ -15,7 +15,7 @@ from onnx import ModelProto
 from eqsat.fuzzing.corpus import corpus
 from eqsat.fuzzing.kinds import Fault, as_model
 from eqsat.fuzzing.mutations import STRUCTURAL, flip
-from eqsat.fuzzing.oracle import LARGEST, by_onnxruntime, compare_all, optimised, reference_agrees
+from eqsat.fuzzing.oracle import LARGEST, by_onnxruntime, compare_all, optimised, reference_agrees, whole_files_agree
 from eqsat.runs.task import Tell
 
 SECONDS = 60.0
@@ -64,6 +64,12 @@ def judge(data: bytes, tell: Tell) -> str:
     if sum(term.size for term in program.inputs) > LARGEST:
         return "result, no runtime"
     tell("foreign")
+    if program.header.after is not None:
+        agrees = whole_files_agree(data, best)
+        tell("")
+        if agrees is False:
+            raise Fault("the whole file of the result differs from the source in onnxruntime")
+        return "result, no runtime" if agrees is None else "result, followed by others"
     inputs = next(random_inputs(program, 1, 0))
     wanted = by_onnxruntime(data, program, inputs)
     tell("")

@@ -29,17 +29,42 @@ def check_line(text: str) -> None:
 
 
 def optimised(data: bytes, seconds: float) -> Any:
-    """The result for the program in an ONNX file; None where the file is refused in one line."""
+    """The result for the program in an ONNX file, or the part before operators that no program holds; None where the
+    file is refused in one line."""
     import eqsat
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(data)
         try:
-            return eqsat.optimize(eqsat.from_onnx(path), time_limit=seconds, explain_time=0.0)
+            return eqsat.optimize(eqsat.from_onnx(path, head=True), time_limit=seconds, explain_time=0.0)
         except InputError as error:
             check_line(str(error))
             return None
+
+
+def whole_files_agree(data: bytes, best: Any) -> bool | None:
+    """Whether a file and the whole file of its result give the same in onnxruntime; None where it runs no such file."""
+    import eqsat
+    from eqsat.check.inputs import SEED, random_values
+    from eqsat.frontends.runtime import NotCompared, agreement
+
+    if find_spec("onnxruntime") is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
+        source.write_bytes(data)
+        eqsat.to_onnx(best.program, result)
+        program = best.source
+        try:
+            found = agreement(
+                source, result, program.file_outputs, max(TOLERANCE.values()), random_values(program.inputs, 0, SEED)
+            )
+        except NotCompared:
+            return None
+    if found.failure:
+        raise Fault(f"onnxruntime runs the source alone: {found.failure}")
+    return found.agrees
 
 
 def by_onnxruntime(data: bytes, program: Any, inputs: dict[str, Any]) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from eqsat.extract.plan.plan import Kernel, Plan
 from eqsat.gpu.launch.streams import described
 from eqsat.html.fragments import costs, environment
 from eqsat.lift.shaped import Shaper
-from eqsat.pipeline.report import unknown_line
+from eqsat.pipeline.report import unpriced
 from eqsat.program.core import CoreProgram, Node, lower
 from eqsat.program.term import spec_of
 
@@ -86,7 +86,7 @@ def page(result: Result) -> str:
     return template.render(
         report=report,
         rows=costs(report),
-        unknown=unknown_line(report) if "unknown" in report else "",
+        unknown=unpriced(report),
         before=draw(result.written, core, device, sides["before"]),
         after=draw(result.plan, core, device, sides["after"]),
         steps=alike(report["steps"]),

@@ -103,7 +103,7 @@ def build_report(
         },
         "lower_bound_us": _microseconds(bound),
         "gap": round((cost - bound) / cost, 6) if cost else 0.0,
-        "optimal": all(c.optimal for c in outcome.chosen) and not source.opaque(),
+        "optimal": all(c.optimal for c in outcome.chosen) and not source.opaque() and not after_places(source),
         "kernels": _kernels(plan, result, launches, why),
         "egraph": _egraph(outcome.egraphs),
         "extraction": _extraction(outcome.chosen),
@@ -115,6 +115,7 @@ def build_report(
         "opaque": source.opaque(),
         **({"fixed": list(source.header.fixed)} if source.header.fixed else {}),
         **({"unknown": unknown_places(source)} if source.opaque() else {}),
+        **({"after": following} if (following := after_places(source)) else {}),
         **({"lighter": lighter} if (lighter := _lighter(outcome.chosen)) else {}),
         **({"nearer": nearer} if (nearer := _nearer(outcome.chosen)) else {}),
         **({"left_out": list(LEFT_OUT)} if brief else {}),
@@ -174,9 +175,31 @@ def unknown_places(program: Program) -> list[dict[str, str]]:
 
 def unknown_line(report: Mapping[str, Any]) -> str:
     """What the figures leave out."""
-    places = [f"{p['operator']} ({p['makes']})" if p["makes"] else p["operator"] for p in report["unknown"]]
-    shown = ", ".join(places[:_SHOWN_PLACES]) + (", ..." if len(places) > _SHOWN_PLACES else "")
-    return f"price unknown, a launch each in all figures: {len(places)} carried, {shown}"
+    places = report["unknown"]
+    return f"price unknown, a launch each in all figures: {len(places)} carried, {_placed(places)}"
+
+
+def after_places(program: Program) -> list[dict[str, str]]:
+    """The operators that follow the program: for each its name, and the name of its first result."""
+    following = program.header.after
+    return [] if following is None else [{"operator": op, "makes": made} for op, made in following.operators]
+
+
+def after_line(places: Sequence[Mapping[str, str]]) -> str:
+    """What is no part of the program."""
+    count = f"{len(places)} operator{'s follow' if len(places) > 1 else ' follows'}"
+    return f"{count} the program as written, without a price and in no figure: {_placed(places)}"
+
+
+def unpriced(report: Mapping[str, Any]) -> str:
+    """What the figures leave out, of all kinds; empty if nothing."""
+    lines = [unknown_line(report)] if "unknown" in report else []
+    return "; ".join([*lines, *([after_line(report["after"])] if "after" in report else [])])
+
+
+def _placed(places: Sequence[Mapping[str, str]]) -> str:
+    named = [f"{p['operator']} ({p['makes']})" if p["makes"] else p["operator"] for p in places]
+    return ", ".join(named[:_SHOWN_PLACES]) + (", ..." if len(named) > _SHOWN_PLACES else "")
 
 
 def objective_report(goal: Objective, report: dict[str, Any], least_peak: int) -> dict[str, Any]:
@@ -193,7 +216,7 @@ def objective_report(goal: Objective, report: dict[str, Any], least_peak: int) -
         "value": round(value, 6),
         "lower_bound": round(bound, 6),
         "gap": gap,
-        "optimal": gap == 0 and "unknown" not in report,
+        "optimal": gap == 0 and not unpriced(report),
     }
     return weights | figures | {"least_peak_bytes": least_peak}
 
@@ -298,7 +321,7 @@ def verdict_of(report: dict[str, Any], optimal: str) -> str:
     """The quality of the result in words; `optimal` is the word for a proven optimum."""
     if report["optimal"]:
         return optimal
-    return f"gap {report['gap']:.1%}{' of what has a price' if 'unknown' in report else ''}"
+    return f"gap {report['gap']:.1%}{' of what has a price' if unpriced(report) else ''}"
 
 
 def overflow_line(overflow: dict[str, int]) -> str:
@@ -371,4 +394,6 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(fallback_line(report["fallback"]))
     if "unknown" in report:
         lines.append(unknown_line(report))
+    if "after" in report:
+        lines.append(after_line(report["after"]))
     return "\n".join(lines)

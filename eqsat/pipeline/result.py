@@ -46,14 +46,14 @@ class Result:
     def _repr_html_(self) -> str:
         from eqsat.explain.narration import alike, closing
         from eqsat.html.fragments import costs, fragment
-        from eqsat.pipeline.report import unknown_line
+        from eqsat.pipeline.report import unpriced
 
         report = self.report
         return fragment(
             "result",
             report=report,
             rows=costs(report),
-            unknown=unknown_line(report) if "unknown" in report else "",
+            unknown=unpriced(report),
             steps=alike(report["steps"]),
             closing=closing(report) if report["steps"] else "",
             program=self.program.listing(),

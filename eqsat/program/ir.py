@@ -52,6 +52,27 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """The operators of a file that follow its program: what they make has a size that is known only when they run, or
+    is no tensor of numbers, or depends on such a value. The program ends with what they read.
+
+    Attributes:
+        operators: the name of each, and the name of its first result.
+        inputs, outputs: names of the file's inputs without a default value, and of its outputs, in order.
+        unheld: those of these inputs that no program can hold.
+        constants: by name, constants that the operators read.
+        spec: the operators themselves, as the reader of the format keeps them for the writer.
+    """
+
+    operators: tuple[tuple[str, str], ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    unheld: tuple[str, ...]
+    constants: Mapping[str, ConstArray]
+    spec: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """What a file says besides its operators.
 
@@ -59,11 +80,13 @@ class Header:
         fixed: names of inputs with a default value, which is a constant of the program.
         dims: by output, the names of its dims; "" for a dim that has none.
         spec: the rest, as the reader of the format keeps it for the writer.
+        after: the operators that follow the program, if any.
     """
 
     fixed: tuple[str, ...] = ()
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     spec: Any = None
+    after: After | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +155,12 @@ class Program:
     @property
     def input_names(self) -> list[str]:
         return [term.attr("name") for term in self.inputs]
+
+    @property
+    def file_outputs(self) -> list[str]:
+        """Names of the outputs that a file with the program has: also those of operators that follow it."""
+        after = self.header.after
+        return list(self.outputs if after is None else after.outputs)
 
     def terms(self) -> list[Term]:
         """Every term once, operands first; inputs that nothing reads are not among them."""

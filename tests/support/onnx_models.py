@@ -16,7 +16,7 @@ from eqsat.frontends.onnx.write.model import to_onnx
 onnxruntime.set_default_logger_severity(4)
 
 BOOL, FLOAT = TensorProto.BOOL, TensorProto.FLOAT
-INT8, INT64 = TensorProto.INT8, TensorProto.INT64
+INT8, INT64, UINT8 = TensorProto.INT8, TensorProto.INT64, TensorProto.UINT8
 
 
 def value(name: str, shape: Sequence[Any] | None = (2, 3), code: int = FLOAT) -> onnx.ValueInfoProto:

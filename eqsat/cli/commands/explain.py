@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat.cli.shared.options import Device, Html, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit
-from eqsat.errors import InputError
+from eqsat.errors import InputError, escaped
 
 if TYPE_CHECKING:
     from eqsat.language.rule import AnyRule, Policy
@@ -56,13 +56,14 @@ def explain(
     from eqsat.cli.shared.output import answer, check_files, keep_stdout, text_width
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.explain.narration import narration, streams
+    from eqsat.pipeline.report import after_line
 
     if why_not is not None and html is not None:
         raise InputError("--html: the page is of the steps to a result; leave out --why-not")
     keep_stdout({"--html": html})
     check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
     budget = begun(context, time_limit)
-    program = load(model, shape, budget)
+    program = load(model, shape, budget, head=True)
     with budget.stage("rules"):
         rules = select(None, None, rules_file, budget.left("rules"))
     if why_not is not None and "+" not in why_not:
@@ -77,9 +78,11 @@ def explain(
         from eqsat.inspection.html import page
 
         write_text(html, page(best))
-    explained = {key: best.report[key] for key in ("steps", "derived", "merges")}
+    explained = {key: best.report[key] for key in ("steps", "derived", "merges", "after") if key in best.report}
     if answer({"schema": 1, **explained, "streams": streams(best.report)}, json_file):
         typer.echo(narration(best.report, text_width()))
+        if "after" in best.report:
+            typer.echo(f"\nNot explained: {after_line(escaped(best.report['after']))}.")
 
 
 def _why_not(

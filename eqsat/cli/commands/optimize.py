@@ -163,7 +163,8 @@ def optimize(
         return
     if buckets:
         raise InputError(f"--buckets: {model.name} has no dynamic dimension, or all are fixed; leave it out")
-    program = load(model, shape, budget)
+    program = load(model, shape, budget, head=True)
+    _check_whole(program, model, certificate, tune)
     if output is not None:
         budget.expect("write", AFTER.writing(program.constant_bytes()))
     with copying_early(model, output, budget) as copy:
@@ -207,6 +208,20 @@ def _check_output(output: Path | None, certificate: Path | None) -> None:
         raise InputError("--certificate: it is about what --output writes; give that, too")
     if not replaces(output):
         raise InputError(f"--certificate: a pipe or a device is not read again; give --output a file, not {output}")
+
+
+def _check_whole(program: Program, model: Path, certificate: Path | None, tune: float | None) -> None:
+    """Refuse options that need the whole model as a program.
+
+    Raises:
+        InputError: operators follow the program.
+    """
+    from eqsat.pipeline.report import after_line, after_places
+
+    if program.header.after is not None:
+        for option, given in {"--certificate": certificate, "--tune": tune}.items():
+            if given is not None:
+                raise InputError(f"{option}: {after_line(after_places(program))}; leave it out for {model.name}")
 
 
 def _bucket_files(

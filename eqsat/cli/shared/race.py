@@ -42,7 +42,7 @@ def _raced(
 
     if len(models) != 2:
         raise InputError(f"--on {on} compares two model files, got {len(models)}: eqsat bench A.onnx B.onnx --on {on}")
-    runtime, program = installed(on), load(models[0], shape)
+    runtime, program = installed(on), load(models[0], shape, head=True)
     try:
         sessions = [runtime.load(model, threads) for model in models]
         inputs = inputs_for(program, sessions[0])
@@ -55,7 +55,7 @@ def _raced(
     if not times:
         raise InputError(f"--time-limit {time_limit:g} is too short for these models; allow more")
     found = ratio(*times)
-    same = agreement(models[0], models[1], list(program.outputs), tolerance_of(program), inputs)
+    same = agreement(models[0], models[1], program.file_outputs, tolerance_of(program), inputs)
     return {
         "schema": 1,
         "on": on,

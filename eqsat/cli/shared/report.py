@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.cli.shared.output import engineering, print_table, times_less
 from eqsat.errors import escaped
 from eqsat.pipeline.report import (
+    after_line,
     fallback_line,
     fixed_line,
     left_out_line,
@@ -177,6 +178,7 @@ _FURTHER: dict[str, Callable[[Any], str]] = {
     "stages": lambda found: _sentence(stages_line(found)),
     "lighter": lambda found: _sentence(lighter_line(found)),
     "left_out": lambda found: _sentence(left_out_line()),
+    "after": lambda found: _sentence(after_line(found)),
     "fixed": lambda found: _sentence(fixed_line(found)),
     "overflow": lambda found: _sentence(overflow_line(found)),
     "fallback": lambda found: _sentence(fallback_line(found)),

@@ -29,12 +29,13 @@ def begun(context: typer.Context, time_limit: float) -> TimeBudget:
     return TimeBudget(time_limit, {"start": time.monotonic() - context.find_root().obj})
 
 
-def load(model: Path, shape: Sequence[str] | None, budget: TimeBudget | None = None) -> Program:
-    """The program in an ONNX file, with dynamic dimensions fixed by `--shape`; the time counts as reading."""
+def load(model: Path, shape: Sequence[str] | None, budget: TimeBudget | None = None, *, head: bool = False) -> Program:
+    """The program in an ONNX file, with dynamic dimensions fixed by `--shape`; the time counts as reading. With `head`
+    it may be the part before operators that no program holds (`from_onnx`)."""
     import eqsat
 
     with budget.stage("read") if budget is not None else nullcontext():
-        return eqsat.from_onnx(model, shapes=parse_shapes(shape))
+        return eqsat.from_onnx(model, shapes=parse_shapes(shape), head=head)
 
 
 def load_pair(first: Path, second: Path, shape: Sequence[str] | None) -> tuple[Program, Program]:

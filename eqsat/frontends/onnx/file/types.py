@@ -110,12 +110,17 @@ def checked_sizes(sizes: Mapping[str, int] | None, label: str) -> Mapping[str, i
     return checked
 
 
-def input_types(inputs: Iterable[ValueInfoProto], open_dims: OpenDimensions, label: str) -> list[Declared]:
-    """Every input with a static shape and a supported element type.
+def input_types(
+    inputs: Iterable[ValueInfoProto], open_dims: OpenDimensions, label: str, others: Iterable[ValueInfoProto] = ()
+) -> list[Declared]:
+    """Every input with a static shape and a supported element type. The dims of `others` are fixed, too.
 
     Raises InputError that names the defect of the first bad input, or all dimensions that stay open.
     """
     found = []
+    for type_ in map(declared, others):
+        if type_ is not None and type_.shape is not None:
+            open_dims.fix(type_)
     for value in inputs:
         type_ = declared(value)
         if type_ is None:
@@ -134,5 +139,10 @@ def require_dtype(code: int, where: str) -> str:
     """The dtype of an ONNX element type; InputError if programs have no such dtype."""
     dtype = DTYPE_OF_CODE.get(code)
     if dtype is None:
-        raise InputError(f"{where} has element type {code_name(code)}; programs hold numbers and booleans, encode it")
+        raise no_dtype(code, where)
     return dtype
+
+
+def no_dtype(code: int, where: str) -> InputError:
+    """The error for an element type that programs do not have."""
+    return InputError(f"{where} has element type {code_name(code)}; programs hold numbers and booleans, encode it")

@@ -134,7 +134,12 @@ def _known_zero(node: Node, index: int, default: float) -> bool:
 
 
 def _random(node: Node) -> Term:
-    raise InputError("random numbers make no deterministic program; replace the node with a constant or an input")
+    raise no_random()
+
+
+def no_random() -> InputError:
+    """The error for an operator of `RANDOM`."""
+    return InputError("random numbers make no deterministic program; replace the node with a constant or an input")
 
 
 ELEMENTWISE: dict[str, Row] = {

@@ -9,6 +9,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError, ShapeError
+from eqsat.frontends.onnx.operators.movement import check_places
 from eqsat.frontends.onnx.operators.node import Node, Row, row
 from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.terms.lookups import flat, gather_elements, wrapped
@@ -24,7 +25,9 @@ _RANKED = 128  # elements along an axis that are compared with each other, at mo
 def _gather_elements(node: Node) -> Term:
     """One flat gather with computed positions."""
     data = node.input(0)
-    return gather_elements(data, ops.cast(node.input(1), "int64"), ops.axis_of(node.attr("axis", 0), data.ndim))
+    axis = ops.axis_of(node.attr("axis", 0), data.ndim)
+    check_places(node, node.input(1), data, axis)
+    return gather_elements(data, ops.cast(node.input(1), "int64"), axis)
 
 
 def _gather_nd(node: Node) -> Term:
@@ -42,6 +45,8 @@ def _gather_nd(node: Node) -> Term:
     chosen, rest = data.shape[: batch + depth], data.shape[batch + depth :]
     places = indices.shape[:-1]
     parts = [ops.reshape(part, places) for part in ops.split(indices, [1] * depth, -1)]
+    for axis, part in enumerate(parts, batch):
+        check_places(node, part, data, axis)
     positions = [ops.iota(places, i) for i in range(batch)]
     positions += [wrapped(part, n) for part, n in zip(parts, chosen[batch:], strict=True)]
     return ops.gather(ops.reshape(data, (prod(chosen), *rest)), flat(positions, chosen), 0)
@@ -192,7 +197,7 @@ def _cum_sum(node: Node) -> Term:
 _LARGE = "more than 4 194 304 elements, or pairs of an element and an update where the places vary"
 
 INDEXING: dict[str, Row] = {
-    "Compress": row(_compress, 9, 11, 28, unless="the condition varies"),
+    "Compress": row(_compress, 9, 11, 28, unless="the condition varies, which decides the size"),
     "CumSum": row(_cum_sum, 11, 14, 28, unless="more than 4 194 304 additions"),
     "GatherElements": row(_gather_elements, 11, 13),
     "GatherND": row(_gather_nd, 11, 12, 13),

@@ -100,6 +100,23 @@ def _slice(node: Node) -> Term:
     return ops.slice_(x, starts, ends, node.ints(3), node.ints(4))
 
 
+def _gather(node: Node) -> Term:
+    data, axis = node.input(0), ops.axis_of(node.attr("axis", 0), node.input(0).ndim)
+    check_places(node, node.input(1), data, axis)
+    return ops.gather(data, node.input(1), axis)
+
+
+def check_places(node: Node, indices: Term, data: Term, axis: int) -> None:
+    """Raises InputError for constant indices of which one is no place along an axis: the model has no meaning."""
+    value, n = node.constants.value(indices), data.shape[axis]
+    if value is not None and value.size and not (-n <= value.min() and value.max() < n):
+        wrong = value.max() if value.max() >= n else value.min()
+        raise InputError(
+            f"reads place {wrong} along axis {axis} of {data.shape}, which has {n}; "
+            "correct the indices, or choose other sizes of the model's inputs (--shape)"
+        )
+
+
 def _split(node: Node) -> list[Term]:
     x = node.input(0)
     axis = ops.axis_of(node.attr("axis", 0), x.ndim)
@@ -283,7 +300,7 @@ MOVEMENT: dict[str, Row] = {
     "Expand": row(_expand, 8, 13, unless="the shape varies"),
     "EyeLike": row(_eye_like, 9, 22),
     "Flatten": row(_flatten, 1, 9, 11, *_TYPES_WIDENED),
-    "Gather": row(lambda node: ops.gather(node.input(0), node.input(1), node.attr("axis", 0)), 1, 11, 13),
+    "Gather": row(_gather, 1, 11, 13),
     "Identity": row(of_operands(lambda x: x), 1, 14, 16, *_TYPES_WIDENED),
     "OneHot": row(_one_hot, 9, 11, 28, unless="the depth varies"),
     "Pad": row(_pad, 2, 11, 18, *_TYPES_WIDENED, unless="other modes than constant, reflect, edge, wrap"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from eqsat.frontends.onnx.file.checks import check_node
 from eqsat.frontends.onnx.file.function import called, function_body
 from eqsat.frontends.onnx.file.load import (
     CODE_OF_DTYPE,
+    DTYPE_OF_CODE,
     OLDEST_OPSET,
     attributes,
     domain_of,
@@ -26,8 +27,8 @@ from eqsat.frontends.onnx.file.load import (
     subgraphs,
     tensor_array,
 )
-from eqsat.frontends.onnx.file.types import Declared, require_dtype
-from eqsat.frontends.onnx.operators.elementwise import ELEMENTWISE
+from eqsat.frontends.onnx.file.types import Declared, no_dtype
+from eqsat.frontends.onnx.operators.elementwise import ELEMENTWISE, RANDOM, no_random
 from eqsat.frontends.onnx.operators.indexing import INDEXING
 from eqsat.frontends.onnx.operators.layers import LAYERS
 from eqsat.frontends.onnx.operators.microsoft import MICROSOFT, UNVERSIONED
@@ -37,7 +38,7 @@ from eqsat.frontends.onnx.operators.reductions import REDUCTIONS
 from eqsat.frontends.onnx.operators.resample import RESAMPLING
 from eqsat.frontends.onnx.operators.signal import SIGNAL
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
-from eqsat.frontends.onnx.read.graph import describe, in_order, live, readers
+from eqsat.frontends.onnx.read.graph import Reader, describe, in_order, live, readers
 from eqsat.frontends.onnx.read.opaque import (
     OneNode,
     inferred,
@@ -80,11 +81,39 @@ VENDOR = "com.microsoft"
 
 _PARAMETER_ELEMENTS = 64  # a constant of so many elements, at most, is kept inside an opaque operator
 
+STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"})
+"""The domains whose operators ONNX defines."""
+
 Value = Term | Array  # an array: a constant of an element type that programs do not have
 Env = dict[str, Value]
 Results = Sequence[Value | None]
 
+Made = TypeVar("Made")
+
 _NONE: Mapping[str, TensorProto] = MappingProxyType({})
+
+
+class Follows(InputError):
+    """A node makes what no program can hold: a value of unknown size, or no tensor of numbers."""
+
+
+@dataclass
+class Split:
+    """A graph in two parts.
+
+    Attributes:
+        env: the values that a program can hold.
+        after: names of the inputs and results that it cannot.
+        before: the nodes that make values of the program, producers before readers.
+        following: the other nodes, in such an order.
+        first: why the first of them follows, unless it reads an input that no program holds.
+    """
+
+    env: Env
+    after: dict[str, None]
+    before: list[NodeProto] = field(default_factory=list)
+    following: list[NodeProto] = field(default_factory=list)
+    first: Follows | None = None
 
 
 @dataclass(frozen=True)
@@ -113,40 +142,91 @@ class Converter:
 
     def graph(self, graph: GraphProto, env: Env) -> Env:
         """`env` (inputs and outer values) extended with all values that the graph's outputs need."""
-        return self.walked(graph, env)[0]
-
-    def walked(self, graph: GraphProto, env: Env) -> tuple[Env, list[NodeProto]]:
-        """As `graph`, with the nodes that make these values, producers before readers."""
         env = dict(env)
+        self._walk(graph.node, [value.name for value in graph.output], env, self._stored(graph))
+        return env
+
+    def split(self, graph: GraphProto, env: Env, unheld: Collection[str]) -> Split:
+        """The values of a graph, and the nodes that make them; apart, the nodes that follow the program: they read one
+        of the inputs `unheld`, which no program holds, or `Follows` is raised of them, or they read what such a node
+        makes."""
+        found = Split(dict(env), dict.fromkeys(unheld))
+        outputs = [value.name for value in graph.output]
+        needed, used = self._needed(graph.node, outputs, found.env, self._stored(graph), unheld)
+        for node, read in needed:
+            if found.after.keys().isdisjoint(read):
+                try:
+                    self._node(node, found.env, used)
+                except Follows as why:
+                    found.first = found.first or why
+                else:
+                    found.before.append(node)
+                    continue
+            self._named(node, lambda node=node: self._check_following(node))
+            found.following.append(node)
+            found.after.update(dict.fromkeys(filter(None, node.output)))
+        return found
+
+    def _check_following(self, node: NodeProto) -> None:
+        """Raises InputError for a node that is malformed or random, or whose operator means nothing elsewhere."""
+        schema = self._schema(node)
+        if schema is not None:
+            check_node(node, schema)
+        elif domain_of(node) in STANDARD:
+            raise InputError(f"{title(node)} is no operator of opset {self.opsets[domain_of(node)]}; check its name")
+        for inner in with_bodies(node):
+            if function_key(inner) in self.functions:
+                raise InputError(
+                    f"{inner.op_type} is a local function that is written for another opset than the model; "
+                    "convert the function to that opset"
+                )
+            if not domain_of(inner) and inner.op_type in RANDOM:
+                raise no_random()
+
+    def _stored(self, graph: GraphProto) -> dict[str, TensorProto]:
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
             raise InputError(f"{self.label}: initializer '{name}' is sparse, which is not supported; store it dense")
-        stored = {tensor.name: tensor for tensor in graph.initializer}
-        return env, self._walk(graph.node, [value.name for value in graph.output], env, stored)
+        return {tensor.name: tensor for tensor in graph.initializer}
 
     def _walk(
         self, nodes: Sequence[NodeProto], outputs: Sequence[str], env: Env, stored: Mapping[str, TensorProto] = _NONE
-    ) -> list[NodeProto]:
-        """Adds the values that the outputs need to `env`; only stored tensors that are used are read. Returns the nodes
-        that make them, in order."""
-        needed = live(in_order(readers(nodes), env.keys() | stored.keys(), self.label), outputs)
+    ) -> None:
+        """Adds the values that the outputs need to `env`."""
+        needed, used = self._needed(nodes, outputs, env, stored)
+        for node, _ in needed:
+            self._node(node, env, used)
+
+    def _needed(
+        self,
+        nodes: Sequence[NodeProto],
+        outputs: Sequence[str],
+        env: Env,
+        stored: Mapping[str, TensorProto],
+        unheld: Collection[str] = (),
+    ) -> tuple[list[Reader], Container[str]]:
+        """The nodes that the outputs need, in order, and every name that is used; stored tensors among these are read
+        into `env`."""
+        needed = live(in_order(readers(nodes), env.keys() | stored.keys() | set(unheld), self.label), outputs)
         used = dict.fromkeys(name for _, read in needed for name in read) | dict.fromkeys(outputs)
         arrays = {name: tensor_array(stored[name], self.base, self.label) for name in used if name in stored}
         digest_all(array for array in arrays.values() if array.dtype.name in CODE_OF_DTYPE)
         env.update((name, _value(array)) for name, array in arrays.items())
-        for node, _ in needed:
-            self._node(node, env, used)
-        return [node for node, _ in needed]
+        return needed, used
 
-    def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:
-        """Converts one node and adds its outputs to `env`. Errors name the node."""
+    def _named(self, node: NodeProto, run: Callable[[], Made]) -> Made:
+        """Whatever `run` makes of a node. Errors name the node."""
         try:
             with refusing(lambda: f"{self.label}: {describe(node)}", let=(Declined,)):
-                results = self._results(node, env, used)
+                return run()
         except InputError as error:
             if self.expanding or str(error).startswith(f"{self.label}: "):
                 raise
             raise type(error)(f"{self.label}: {describe(node)}: {error}") from None
+
+    def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:
+        """Converts one node and adds its outputs to `env`."""
+        results = self._named(node, lambda: self._results(node, env, used))
         for name, value in zip(node.output, results, strict=False):
             if name and value is not None:
                 if isinstance(value, Term):
@@ -328,12 +408,19 @@ class Converter:
             if type_ is None or type_.static is None:
                 type_ = seen(spec).get(f"y{i}")
             if type_ is None or type_.static is None:
-                raise InputError(
+                raise self._follows(node)(
                     f"{title(node)} is carried as it is, but the shape of its output '{name}' cannot be inferred; "
                     "declare it in value_info, or make the inputs that decide it constant"
                 )
-            found.append((type_.static, require_dtype(type_.code, f"its output '{name}'")))
+            if type_.code not in DTYPE_OF_CODE:
+                raise Follows(str(no_dtype(type_.code, f"its output '{name}'")))
+            found.append((type_.static, DTYPE_OF_CODE[type_.code]))
         return found
+
+    def _follows(self, node: NodeProto) -> type[InputError]:
+        """What to raise of a node whose results have no known size: only a node that is defined can be run later."""
+        known = domain_of(node) not in STANDARD or self._schema(node) is not None
+        return Follows if known else InputError
 
     # Values
 

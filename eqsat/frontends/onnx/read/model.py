@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eqsat.base.arguments import flag
 from eqsat.errors import DtypeError, InputError, ShapeError, refusing
 from eqsat.frontends.onnx.file.checks import check_depth, check_functions, check_texts
 from eqsat.frontends.onnx.file.load import (
@@ -29,10 +31,11 @@ from eqsat.frontends.onnx.file.load import (
 )
 from eqsat.frontends.onnx.file.types import Declared, OpenDimensions, checked_sizes, declared, input_types
 from eqsat.frontends.onnx.operators.node import Constants
-from eqsat.frontends.onnx.read.convert import Converter, Value
+from eqsat.frontends.onnx.read.convert import Converter, Follows, Value
 from eqsat.frontends.onnx.read.graph import check_names
 from eqsat.frontends.onnx.read.header import header_of
 from eqsat.frontends.onnx.read.inline import inlined, means_the_same
+from eqsat.frontends.onnx.read.tail import ONLY_HEAD, after, can_be_held, last_values
 from eqsat.frontends.onnx.read.written import written
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -48,21 +51,31 @@ if TYPE_CHECKING:
     """An ONNX file, or a model in memory."""
 
 
-def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None = None) -> Program:
+def from_onnx(
+    source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None = None, *, head: bool = False
+) -> Program:
     """The program that an ONNX model computes.
 
     An input with an initializer is a constant of the program: its default value is folded.
+
+    Some operators make what no program can hold: values whose size is known only when they run (NonZero,
+    NonMaxSuppression), sequences, maps, texts. With `head`, they and all that depends on them follow the program, and
+    `to_onnx` writes them behind it as they were. The program then has the outputs that it computes, and ends with the
+    values that these operators read; `program.header.after` names them.
 
     Args:
         source: a file, or a model in memory.
         shapes: sizes of open dimensions, by dimension name, by `input[axis]`, or by the name of an input that
             has only one of them.
+        head: whether the program may be the part of the model before such operators.
 
     Raises:
-        InputError: the message says in one line what is wrong with the model, where, and what to do.
+        InputError: the message says in one line what is wrong with the model, where, and what to do. Without `head`,
+            also where such operators are.
     """
+    flag("from_onnx: head", head)
     with refusing(lambda: label_of(source)):
-        return _read(*read_model(source), shapes)
+        return _read(*read_model(source), shapes, head)
 
 
 def open_dimensions(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None = None) -> list[str]:
@@ -102,7 +115,7 @@ def _dimensions(source: ModelSource, shapes: Mapping[str, int] | None) -> tuple[
     return open_dims, label
 
 
-def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str, int] | None) -> Program:
+def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str, int] | None, head: bool) -> Program:
     open_dims = OpenDimensions(checked_sizes(shapes, label))
     opsets = _opsets(model.opset_import, label)
     header = header_of(model)
@@ -113,7 +126,9 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
         embed_external(graph, base, label)
     check_names(graph, label)
     stored = {tensor.name for tensor in graph.initializer}
-    types = input_types([value for value in graph.input if value.name not in stored], open_dims, label)
+    given = [value for value in graph.input if value.name not in stored]
+    unheld = [value for value in given if not can_be_held(value)] if head else []
+    types = input_types([value for value in given if value not in unheld], open_dims, label, unheld)
     inputs = tuple(ops.input(type_.name, type_.static or (), DTYPE_OF_CODE[type_.code]) for type_ in types)
     for term in inputs:
         check_size(term, f"{label}: input '{term.attr('name')}'")
@@ -125,13 +140,25 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
         return None if type_ is None or known is None else Declared(name, type_.code, known)
 
     converter = Converter(label, base, opsets, declared_static, Constants(), functions)
-    values, ordered = converter.walked(graph, {term.attr("name"): term for term in inputs})
+    split = converter.split(graph, {term.attr("name"): term for term in inputs}, [value.name for value in unheld])
+    if split.first is not None and not head:
+        raise Follows(f"{split.first}. {ONLY_HEAD}")
     if not graph.output:
         raise InputError(f"{label}: has no outputs; export the model again")
+    values, ordered = split.env, split.before
     outputs = {
         value.name: _output(f"{label}: output '{value.name}'", values.get(value.name), declared(value), open_dims)
         for value in graph.output
+        if value.name not in split.after
     }
+    if split.after:
+        own = [value for value in graph.input if value.name not in stored]
+        following = after(split, own, list(graph.output), opsets, converter.constants, label)
+        header = replace(header, after=following)
+        outputs |= last_values(split, graph.output, inputs, converter.constants)
+        if not outputs:
+            input_types(given, open_dims, label)
+            raise InputError(f"{label}: no part of it is a program of numbers; there is nothing to optimise")
     names: dict[Term, str] = {}
     for name, value in values.items():
         if isinstance(value, Term):

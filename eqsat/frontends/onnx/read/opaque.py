@@ -79,7 +79,9 @@ def title(node: NodeProto) -> str:
     return f"{domain}.{node.op_type}" if domain else node.op_type
 
 
-_CHANGED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})  # since opset 13 along one axis, before along all from it on
+_CHANGED = frozenset({"Hardmax", "LogSoftmax", "RoiAlign", "Softmax"})
+"""Operators with another meaning under the same attributes: all but RoiAlign are along one axis since opset 13,
+before along all from it on; boxes of RoiAlign are shifted by half a pixel since opset 16."""
 
 
 def same_form(node: NodeProto, opset: int, later: int) -> bool:
@@ -181,7 +183,7 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
     try:
         model = shape_inference.infer_shapes(spec.proto(), data_prop=True)
     except (shape_inference.InferenceError, RuntimeError) as error:
-        raise InputError(f"onnx finds no shape for it: {_line(error)}") from None
+        raise InputError(f"onnx finds no shape for it: {one_line_of(error)}") from None
     types = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
     found = {type_.name: type_ for type_ in types if type_ is not None} | _states(spec.proto())
     static = [each for each in found.values() if each.static is not None]
@@ -255,6 +257,8 @@ def seen(spec: OneNode) -> dict[str, Declared]:
 
 def _made(session: Any, given: Mapping[str, Array]) -> dict[str, Declared]:
     known = [out for out in session.get_outputs() if out.type in _CODES]
+    if not known:  # asked for no output, it gives all
+        return {}
     with refusing(lambda: "onnxruntime"):
         arrays = session.run([out.name for out in known], given)
     return {o.name: Declared(o.name, _CODES[o.type], np.shape(a)) for o, a in zip(known, arrays, strict=True)}
@@ -404,7 +408,7 @@ def _running(session: Any, proto: ModelProto, what: str) -> Evaluator:
         except InputError as error:
             raise InputError(f"operator {name}: {error}") from None
         except Exception as error:  # what they raise on values that they do not take has no common class
-            raise _Failed(f"operator {name} failed in {what}: {_line(error)}") from error
+            raise _Failed(f"operator {name} failed in {what}: {one_line_of(error)}") from error
         if not all(isinstance(out, np.ndarray | np.generic) for out in outputs):
             raise InputError(f"operator {name} gives a sequence or an optional; only tensors are supported")
         return [np.asarray(out) for out in outputs]
@@ -437,8 +441,9 @@ def _runtime_session(proto: ModelProto) -> Any:
     try:
         return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     except (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument) as error:
-        raise InputError(f"operator {name} cannot be run here: {_line(error)}; replace it in the model") from None
+        raise InputError(f"operator {name} cannot be run here: {one_line_of(error)}; replace it in the model") from None
 
 
-def _line(error: Exception) -> str:
+def one_line_of(error: Exception) -> str:
+    """What an error of a library says, in one line."""
     return " ".join(str(error).split())[:200] or type(error).__name__

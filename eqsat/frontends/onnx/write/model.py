@@ -15,6 +15,7 @@ from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE, NEWEST_OPSET, OLDEST_OPSET, tensor_array, value_info
 from eqsat.frontends.onnx.read.opaque import OneNode, rename
 from eqsat.frontends.onnx.read.written import FileNode
+from eqsat.frontends.onnx.write.after import Following
 from eqsat.frontends.onnx.write.form import Form, Operand, Param
 from eqsat.frontends.onnx.write.plan import Plan, plan
 from eqsat.frontends.onnx.write.save import store
@@ -85,6 +86,9 @@ class _Writer:
         self.values: list[ValueInfoProto] = []
         self.names: dict[Term, str] = {term: term.attr("name") for term in program.inputs}
         self.taken = {*self.names.values(), *program.outputs, *program.names.values()}
+        self.following = None if program.header.after is None else Following(program.header.after)
+        if self.following is not None:
+            self.taken |= self.following.names
         self.inner: dict[Form, str] = {}  # nodes that other forms read
         self.counts: dict[str, int] = {}
         self.stored: dict[tuple[str, Shape], tuple[str, Array]] = {}
@@ -102,9 +106,12 @@ class _Writer:
                 self._write(term, form)
         for name, term in copies:
             self._node("Identity", [self._operand(term)], [name])
-        self._name_nodes()
         inputs = [value_info(term.attr("name"), term.dtype, term.shape) for term in self.program.inputs]
         outputs = [value_info(name, term.dtype, term.shape) for name, term in self.program.outputs.items()]
+        if self.following is not None:
+            self._after(self.following)
+            inputs, outputs = self.following.inputs(inputs), self.following.outputs(outputs)
+        self._name_nodes()
         graph = helper.make_graph(self.nodes, "program", inputs, outputs, self.foreign, value_info=self.values)
         opsets = [helper.make_opsetid(domain, version) for domain, version in sorted(self.plan.opsets.items())]
         model = helper.make_model(
@@ -150,7 +157,8 @@ class _Writer:
     def _named(self, term: Term, stem: str) -> str:
         """The model's name for a value, if the program came from one, else a new one."""
         known = self.program.names.get(term)
-        if known is None or known in self.program.outputs or known.startswith(MADE_BY_RUNTIME):
+        used = self.following is not None and known in self.following.made
+        if known is None or used or known in self.program.outputs or known.startswith(MADE_BY_RUNTIME):
             return self._fresh(stem)
         return known
 
@@ -259,6 +267,14 @@ class _Writer:
         rename(node, outer, outputs, lambda: self._fresh(stem))
         node.name = ""
         self.nodes.append(node)
+
+    def _after(self, following: Following) -> None:
+        """The operators that follow the program, with the names of this model."""
+        constants = {
+            name: self._store(value, lambda name=name: name) for name, value in following.after.constants.items()
+        }
+        self.foreign.extend(following.foreign())
+        self.nodes.extend(following.nodes(constants, self._fresh))
 
     def _parameter(self, tensor: TensorProto) -> str:
         if tensor.data_type in DTYPE_OF_CODE:

@@ -10,6 +10,7 @@ from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import NEWEST_OPSET, OLDEST_OPSET, domain_of, subgraphs
 from eqsat.frontends.onnx.read.opaque import OneNode, since_version
 from eqsat.frontends.onnx.read.written import FileNode
+from eqsat.frontends.onnx.write.after import following_opsets
 from eqsat.frontends.onnx.write.basic import BASIC, cuts
 from eqsat.frontends.onnx.write.form import Form, ints, opset_for
 from eqsat.frontends.onnx.write.kept import Kept
@@ -48,7 +49,12 @@ def plan(program: Program, opset: int) -> Plan:
         if highest == opsets[""]:
             kept = [form_.attrs["spec"] for form_ in forms.values() if not form_.op]
             return Plan(forms, {spec.domain: spec.opset for spec in kept if isinstance(spec, FileNode)} | opsets)
-        opsets = _opaque_opsets(program, highest)
+        last, opsets = opsets[""], _opaque_opsets(program, highest)
+        if opsets[""] <= last:
+            raise InputError(
+                f"operators that stay as they are exist up to opset {last} alone, and others need {highest}; "
+                f"convert the model to opset {highest}"
+            )
 
 
 def operators(program: Program) -> list[tuple[Term, tuple[Term, ...]]]:
@@ -200,6 +206,8 @@ def _opaque_opsets(program: Program, least: int) -> dict[str, int]:
             for domain, version in imports.items():
                 if opsets.setdefault(domain, version) != version:
                     raise InputError(f"opaque operators need versions {opsets[domain]} and {version} of '{domain}'")
+    if program.header.after is not None:
+        common &= following_opsets(program.header.after, common, opsets)
     if not common:
         raise InputError("opaque operators of different opsets cannot be written into one model; export them apart")
     above = [opset for opset in common if opset >= least]
