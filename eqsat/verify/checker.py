@@ -51,8 +51,9 @@ from eqsat.program.core_table import core_op
 from eqsat.program.ir import Program
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
-from eqsat.verify.definitions import Definitions, leaves
+from eqsat.verify.definitions import Definitions
 from eqsat.verify.joins import cut, inside, picked, split
+from eqsat.verify.meaning import as_fractions, leaves
 from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import lowered
 from eqsat.verify.rounding import rounding
@@ -357,7 +358,8 @@ class _Models(_Statements):
                 members.setdefault(closed.of(i), []).append(i)
         for first, *others in members.values():
             for other in others:
-                rounding(*self._constants(first, other), self._pair.constants)
+                pair = self._constants(first, other)
+                rounding(*pair, as_fractions(pair), self._pair.constants)
 
     def seal(self, text: str) -> str:
         """The last line of a certificate whose other lines are this text."""
