@@ -43,8 +43,9 @@ _MOST_BITS = 1 << 12
 """Of the numerators and denominators of fractions that are computed."""
 
 Apart = Callable[[Node, Node, Mapping[Node, Array]], float]
-"""How far apart two constants are, in units in the last place, given what numbers and stored constants stand for where it
-is not their bits (`eqsat.verify.meaning`). Raises CheckFailed where that is too far (`eqsat.verify.rounding`)."""
+"""How far apart two constants are, in units in the last place, given what numbers and stored constants stand for where
+that is not what their bits are (`eqsat.verify.meaning`). Raises CheckFailed where they are too far apart
+(`eqsat.verify.rounding`)."""
 
 
 class Definitions:

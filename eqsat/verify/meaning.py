@@ -53,11 +53,11 @@ def as_fractions(roots: Sequence[Node]) -> dict[Node, Array]:
     found: dict[Node, Array] = {}
     for node in topological(roots):
         for number in numbers_in(node):
-            value = stands_for(number, node.dtype)
-            if value == number or math.isnan(number):
+            value, read = stands_for(number, node.dtype), number if node.op == "Full" else node.attrs[0].fill
+            if value == read or math.isnan(number):
                 continue
             if node.op != "Full":
-                raise CheckFailed(f"a view fills in {number!r} of {node.dtype}, which stands for {value!r}")
+                raise CheckFailed(f"a view fills in {read!r} of {node.dtype}, which stands for {value!r}")
             found[node] = np.full(node.size, value)
     return found
 

@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 import pytest
 
 import eqsat
 from eqsat.errors import CheckFailed
-from eqsat.rules import CHECKABLE
-from eqsat.verify.checker import Numbered, sealed
+from eqsat.verify.checker import Numbered
 from eqsat.verify.pairing import lowered
 from eqsat.verify.rounding import adds_up, units_apart
+from support.forged import Forged
 
 UNIT = 2.0**-23
-
-
-class Forged:
-    """The lines of a certificate that somebody writes by hand, of two functions of x[4]."""
-
-    def __init__(self, left: Any, right: Any, dtype: str = "float32") -> None:
-        spec = eqsat.spec((4,), dtype)
-        self.pair = lowered(eqsat.trace(left, spec), eqsat.trace(right, spec))
-        self.numbered = Numbered(*self.pair)
-        self.dtype = dtype
-        self.count = len(self.numbered.terms.rows)
-        self.lines: list[Any] = [self.numbered.head()]
-
-    def stored(self, op: str) -> list[int]:
-        return [i for i, row in enumerate(self.numbered.terms.rows) if row[0] == op]
-
-    def number(self, value: float) -> int:
-        return self.term("Full", [value, 4, self.dtype])
-
-    def array(self, values: np.ndarray) -> int:
-        """An array that no model has, joined of numbers."""
-        elements = [self.term("Full", [float(v), 1, self.dtype]) for v in values]
-        return self.term("Cat", [], *elements)
-
-    def term(self, op: str, attrs: list[Any], *args: int) -> int:
-        self.lines.append({"term": [op, attrs, list(args)]})
-        self.count += 1
-        return self.count - 1
-
-    def say(self, **line: Any) -> None:
-        self.lines.append(line)
-
-    def seal_error(self, match: str) -> None:
-        """See that sealing fails, with a message that matches."""
-        with pytest.raises(CheckFailed, match=match):
-            self.seal()
-
-    def seal(self) -> str:
-        return sealed(*self.pair, "\n".join(map(json.dumps, self.lines)) + "\n", CHECKABLE)
 
 
 @pytest.mark.parametrize(("dtype", "large"), [("float32", 1e8), ("float64", 2.0**54), ("bfloat16", 2.0**10)])
@@ -109,11 +67,7 @@ def test_steps_that_are_stored_do_not_add_up() -> None:
 def test_what_is_rounded_is_not_amplified() -> None:
     """e * c and e * c' are a unit apart. Were they equal, so were x * e * c and x * e * c', and all would be zero."""
     forged = Forged(lambda x: x * 2, lambda x: x * x + 3)
-    say, number = forged.say, forged.number
-
-    def of(fn: str, *args: int) -> int:
-        return forged.term("Un" if len(args) == 1 else "Bin", [fn], *args)
-
+    say, number, of = forged.say, forged.number, forged.of
     one, other, step, back, zero = map(number, (1 + UNIT, 1 + 2 * UNIT, -UNIT, -1 / UNIT, 0.0))
     e, over = of("exp", number(1.0)), of("exp", number(-1.0))
     say(values=[of("mul", e, one), of("mul", e, other)])
