@@ -56,6 +56,8 @@ def in_a_lemma(forged: Forged) -> None:
     ]
     for line in lines:
         forged.say(**line)
+    for x in forged.numbered.outputs[0]:
+        forged.say(use=0, on=[x])
 
 
 UNDEFINED = {
@@ -73,10 +75,9 @@ def test_nothing_follows_from_what_is_undefined(name: str) -> None:
     forged.seal_error("need not be defined")
 
 
-@pytest.mark.parametrize("shifted", [False, True])
-def test_the_logarithm_of_any_value_is_undefined(shifted: bool) -> None:
+def test_the_logarithm_of_any_value_is_undefined() -> None:
     """relu(exp(log(x))) is exp(log(x)), and x is not relu(x)."""
-    forged = Forged(eqsat.relu, lambda x: x * 1.5 if shifted else x)
+    forged = Forged(eqsat.relu, lambda x: x)
     x = forged.numbered.outputs[0][1]
     power = forged.of("exp", forged.of("log", x))
     forged.say(rule="exponential-of-log", at=power)
