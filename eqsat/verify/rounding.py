@@ -10,12 +10,16 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array, is_float
 from eqsat.errors import CheckFailed
 from eqsat.program.core import Node, evaluate
+from eqsat.verify.conditioning import shaken
 
 ROUNDING = 16.0
 """Units in the last place by which a folded constant may miss its computation."""
 
 LAST_PLACE: Mapping[str, float] = {"float64": 2**-52, "float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
 """A unit in the last place of 1. Types that are not listed do not round."""
+
+_SHAKEN, _MOST_SHAKEN = 2.0**-48, 2.0**13
+"""How far results of float64 are moved at least, and how many units in its last place constants of it may move then."""
 
 _MOVES = frozenset({"V", "Cat", "Where", "Gather"})
 
@@ -41,7 +45,19 @@ def rounding(left: Node, right: Node, meanings: Mapping[Node, Array], constants:
     units = units_apart(found, want, LAST_PLACE.get(left.dtype, 0.0), adds_up([left, right]))
     if not units <= ROUNDING:
         raise CheckFailed(f"both are {units:.3g} units apart, where {ROUNDING:g} are allowed")
+    _see_sound(left, right, meanings, constants)
     return units
+
+
+def _see_sound(left: Node, right: Node, meanings: Mapping[Node, Array], constants: Mapping[str, Array]) -> None:
+    """See that two constants are not close by rounding alone (`eqsat.verify.conditioning`), as far as float64 tells:
+    for constants of this type itself, to 2**-39. Raises CheckFailed where they are."""
+    unit = LAST_PLACE.get(left.dtype, 0.0)
+    wide = left.dtype == "float64"
+    for _ in range(4 if wide else 2):
+        found, want = shaken([left, right], meanings, constants, max(_SHAKEN, unit / (1 << 17)))
+        if not units_apart(found, want, unit, adds_up([left, right])) <= (_MOST_SHAKEN if wide else ROUNDING):
+            raise CheckFailed("both are close by rounding alone")
 
 
 def only_moves(constant: Node) -> bool:

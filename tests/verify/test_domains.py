@@ -97,7 +97,10 @@ def test_where_a_program_is_defined_says_what_its_operands_are() -> None:
 
 @pytest.mark.parametrize("positive", [eqsat.exp, lambda x: eqsat.abs(x) + 1e-5, lambda x: x * x + 2.0])
 def test_what_is_above_zero_has_a_root(positive: Any) -> None:
-    forged = Forged(*[lambda x: eqsat.tanh(positive(x))] * 2)
+    def both(x: Any) -> Any:
+        return eqsat.tanh(positive(x))
+
+    forged = Forged(both, both)
     tanh = forged.stored("Un")[-1]
     [of] = forged.numbered.terms.rows[tanh][2]
     root = forged.of("sqrt", of)

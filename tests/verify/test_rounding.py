@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -116,6 +118,54 @@ def test_a_rounded_number_is_not_computed_with() -> None:
     forged.seal_error("does not make output")
     forged.say(rule="function-of-numbers", at=doubled)
     forged.seal_error("rests on the value")
+
+
+def cancelled(forged: Forged) -> int:
+    """2 in float64."""
+    return forged.of("sub", forged.of("add", forged.number(1.1), forged.number(2.0**53)), forged.number(2.0**53))
+
+
+def cancelled_in_a_sum(forged: Forged) -> int:
+    rows = forged.term("V", [{"layout": "0|4,0;3,1"}], forged.array(np.array([2.0**53, 1.1, -(2.0**53)])))
+    return forged.term("Red", ["sum", 3], rows)
+
+
+def cancelled_in_a_product(forged: Forged) -> int:
+    ones = forged.term("Full", [1.0, 3, "float64"])
+    rows = forged.term("V", [{"layout": "0|4,0;3,1"}], forged.array(np.array([2.0**53, 1.1, -(2.0**53)])))
+    return forged.term("MM", [1, 4, 3, 1], rows, ones)
+
+
+def underflown(forged: Forged) -> int:
+    return forged.of("exp", forged.number(-1000.0))
+
+
+def underflown_product(forged: Forged) -> int:
+    return forged.of("mul", forged.number(1e-200), forged.number(1e-200))
+
+
+def overflown(forged: Forged) -> int:
+    return forged.of("reciprocal", forged.of("exp", forged.number(1000.0)))
+
+
+LOST = {
+    cancelled: (2.0, "by rounding alone"),
+    cancelled_in_a_sum: (2.0, "by rounding alone"),
+    cancelled_in_a_product: (2.0, "by rounding alone"),
+    underflown: (0.0, "too small"),
+    underflown_product: (0.0, "too small"),
+    overflown: (0.0, "not finite"),
+}
+
+
+@pytest.mark.parametrize("computed", LOST)
+def test_what_float64_loses_is_not_lost(computed: Any) -> None:
+    """Each is what is stored, to the last bit of float64, and another number over the real ones."""
+    value, refused = LOST[computed]
+    stored = np.array([value, 2.5])
+    forged = Forged(lambda x: x * eqsat.take(stored, np.zeros(4, np.int64), 0), lambda x: x * 1.1, "float64")
+    forged.say(values=[forged.stored("V")[0], computed(forged)])
+    forged.seal_error(refused)
 
 
 def test_infinities_are_not_one_number() -> None:
