@@ -51,8 +51,10 @@ from eqsat.program.core_table import core_op
 from eqsat.program.ir import Program
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
-from eqsat.verify.definitions import Definitions, leaves
+from eqsat.verify.definitions import Definitions
+from eqsat.verify.domains import see_defined
 from eqsat.verify.joins import cut, inside, picked, split
+from eqsat.verify.meaning import as_fractions, leaves
 from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import lowered
 from eqsat.verify.rounding import rounding
@@ -276,6 +278,7 @@ class _Lemma(_Statements):
                 self.called.append(self.leaves[-1])
             case {"proves": [a, b], **rest} if not rest:
                 self.sides = a, b = self.number(a), self.number(b)
+                see_defined(self.terms, self.equalities, (a, b), {})
                 if not self.closed().equal(a, b):
                     raise CheckFailed("the statements of the lemma do not make its sides equal")
             case _:
@@ -336,6 +339,8 @@ class _Models(_Statements):
     def close(self) -> None:
         """Raises CheckFailed where the lines do not make every output equal."""
         self._definitions.check(self.fixed.union(*(lemma.fixed for lemma in self._lemmas)))
+        sides = [side for pair in self._pair.outputs for side in pair]
+        see_defined(self.terms, self.equalities, sides, self._pair.constants)
         closed = self.closed()
         self._see_apart(closed)
         for (a, b), name in zip(self._pair.outputs, self._pair.programs[0].root_names, strict=True):
@@ -357,7 +362,8 @@ class _Models(_Statements):
                 members.setdefault(closed.of(i), []).append(i)
         for first, *others in members.values():
             for other in others:
-                rounding(*self._constants(first, other), self._pair.constants)
+                pair = self._constants(first, other)
+                rounding(*pair, as_fractions(pair), self._pair.constants)
 
     def seal(self, text: str) -> str:
         """The last line of a certificate whose other lines are this text."""

@@ -17,7 +17,7 @@ class Congruence:
         self._readers: list[list[int]] = [[] for _ in self._parent]
         self._known: dict[tuple[int, ...], int] = {}
         for i, (_, _, args) in enumerate(terms.rows):
-            self._known[self._signature(i)] = i
+            self._known[self.signature(i)] = i
             for a in args:
                 self._readers[a].append(i)
         waiting = list(equalities)
@@ -32,7 +32,8 @@ class Congruence:
         """The class of a term: the same for all that it is equal to."""
         return self._parent[a]
 
-    def _signature(self, i: int) -> tuple[int, ...]:
+    def signature(self, i: int) -> tuple[int, ...]:
+        """The operator of a term and the classes of its operands: terms with one signature are equal."""
         return self._terms.head[i], *[self._parent[a] for a in self._terms.rows[i][2]]
 
     def _merge(self, a: int, b: int, waiting: list[tuple[int, int]]) -> None:
@@ -45,5 +46,5 @@ class Congruence:
             self._parent[i] = into
         self._members[into] += self._members[gone]
         for reader in self._readers[gone]:
-            waiting.append((reader, self._known.setdefault(self._signature(reader), reader)))
+            waiting.append((reader, self._known.setdefault(self.signature(reader), reader)))
         self._readers[into] += self._readers[gone]

@@ -24,7 +24,7 @@ program stores apart stay apart, also where both are given one constant of the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from fractions import Fraction
 from math import isqrt
 
@@ -35,29 +35,31 @@ from eqsat.errors import CheckFailed
 from eqsat.language.table_values import fraction_of
 from eqsat.program.core import Node, evaluate, make, topological
 from eqsat.program.core_table import CAST
+from eqsat.verify.meaning import Meanings, leaves, number_of
 from eqsat.verify.rounding import only_moves
-from eqsat.verify.spelling import Spelling, Spellings, number_of, simple
+from eqsat.verify.spelling import Spelling, Spellings, simple
 
 _MOST_BITS = 1 << 12
 """Of the numerators and denominators of fractions that are computed."""
+
+Apart = Callable[[Node, Node, Mapping[Node, Array]], float]
+"""How far apart two constants are, in units in the last place, given what numbers and stored constants stand for where
+that is not what their bits are (`eqsat.verify.meaning`). Raises CheckFailed where they are too far apart
+(`eqsat.verify.rounding`)."""
 
 
 class Definitions:
     """What was given to the stored constants and numbers of two programs."""
 
-    def __init__(
-        self, programs: Sequence[Sequence[Node]], values: Mapping[str, Array], apart: Callable[[Node, Node], float]
-    ) -> None:
-        """`programs`: the outputs of each. `values`: digest to stored values. `apart`: how far apart two constants are,
-        in units in the last place, or CheckFailed if that is too far (`eqsat.verify.rounding`)."""
+    def __init__(self, programs: Sequence[Sequence[Node]], values: Mapping[str, Array], apart: Apart) -> None:
+        """`programs`: the outputs of each. `values`: digest to stored values."""
         self._fixed: set[Node] = set()
         self._values, self._apart = values, apart
         self._stored = [frozenset(leaves(roots)) for roots in programs]
         self._spellings = Spellings(values)
+        self._meanings = Meanings(values)
         self._given: dict[Node, Array] = {}
         """Of which elements something is known."""
-        self._from: dict[Node, set[Node]] = {}
-        """What this was computed from."""
         self._held: dict[tuple[int, Node], Array] = {}
         """The values with which a program holds the elements of a constant; NaN where it does not."""
 
@@ -74,7 +76,7 @@ class Definitions:
             raise CheckFailed("they are different integers or truth values")
         if self._same_fraction(left, right):
             return 0.0
-        units = self._apart(left, right)
+        units = self._apart(left, right, self._meanings.of([left, right]))
         refused: list[str] = []
         pairs = (*_solved(right, left), *_solved(left, right))
         for stored, whole in sorted(pairs, key=lambda pair: pair[1] not in (left, right)):  # addends last
@@ -97,35 +99,39 @@ class Definitions:
             raise CheckFailed("neither is stored in one of the programs alone")
         if stored.op == "Full" and simple(stored.attrs[0], stored.dtype) is not None:
             raise CheckFailed("a whole number or simple fraction is not a rounded one")
-        if stored in self._reached(whole):
+        if stored in self._meanings.below(whole):
             raise CheckFailed("one is computed from the other, and rounded to it")
         given = self._given.get(stored, np.zeros(stored.size, np.bool_))
         if given[places].any():
             raise CheckFailed("it is computed in another way already")
-        units = self._apart(part, whole)
         before, spelling = self._spellings.spelled(stored), self._spellings.spelled(whole)
         own = before.array.copy()
         own[places] = spelling.array
         if (own[places] != spelling.array).any():
             raise CheckFailed("places of one stored element differ")
-        self._hold(stored, places, whole, spelling.array)
+        units = self._moved(stored, part, places, whole, spelling.array)
         given[places] = True
         self._given[stored] = given
         degree, bits = max(before.degree, spelling.degree), max(before.bits, spelling.bits)
         self._spellings.given[stored] = Spelling(own, degree, bits)
-        self._from.setdefault(stored, set()).update(leaves([whole]))
         return units
 
-    def _reached(self, whole: Node) -> set[Node]:
-        """All that a constant is computed from, through what was given."""
-        found: set[Node] = set()
-        stack = leaves([whole])
-        while stack:
-            leaf = stack.pop()
-            if leaf not in found:
-                found.add(leaf)
-                stack += self._from.get(leaf, ())
-        return found
+    def _moved(self, stored: Node, part: Node, places: Array, whole: Node, spelling: Array) -> float:
+        """Let elements stand for what they are given, and say how far that moves them, and all that was computed from
+        them before. Raises CheckFailed, with nothing given, where it is too far or one program holds one element with
+        two values."""
+        self._meanings.give(stored, part, places, whole)
+        try:
+            units = [
+                self._apart(given.part, given.whole, self._meanings.of([given.whole]))
+                for each in self._meanings.above(stored)
+                for given in self._meanings.given(each)
+            ]
+            self._hold(stored, places, whole, spelling)
+        except CheckFailed:
+            self._meanings.take_back(stored)
+            raise
+        return max(units)
 
     def _hold(self, stored: Node, places: Array, whole: Node, spelling: Array) -> None:
         """Note the elements that a program holds with another value than the given one. Raises CheckFailed where one
@@ -134,7 +140,7 @@ class Definitions:
             return
         held: list[tuple[tuple[int, Node], Array]] = []
         values = _exact(self._values, stored)[places]
-        for leaf in self._reached(whole):
+        for leaf in self._meanings.below(whole):
             if leaf.op != "Const":
                 continue
             at, found = _places(spelling, self._spellings.spelled(leaf).array)
@@ -180,12 +186,6 @@ class Definitions:
             return None
         [values] = evaluate(node.args, {}, self._values)
         return Fraction(int(values[0])) if values.size and (values == values[0]).all() else None
-
-
-def leaves(roots: Iterable[Node]) -> list[Node]:
-    """The stored floats and the numbers that values are computed from; numbers of any size are one (`number_of`)."""
-    found = [node for node in topological(roots) if is_float(node.dtype)]
-    return [node if node.op == "Const" else number_of(node) for node in found if node.op in ("Const", "Full")]
 
 
 def _solved(left: Node, right: Node) -> Iterator[tuple[Node, Node]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,51 +9,12 @@ import pytest
 
 import eqsat
 from eqsat.errors import CheckFailed
-from eqsat.rules import CHECKABLE
-from eqsat.verify.checker import Numbered, sealed
+from eqsat.verify.checker import Numbered
 from eqsat.verify.pairing import lowered
 from eqsat.verify.rounding import adds_up, units_apart
+from support.forged import Forged
 
 UNIT = 2.0**-23
-
-
-class Forged:
-    """The lines of a certificate that somebody writes by hand, of two functions of x[4]."""
-
-    def __init__(self, left: Any, right: Any, dtype: str = "float32") -> None:
-        spec = eqsat.spec((4,), dtype)
-        self.pair = lowered(eqsat.trace(left, spec), eqsat.trace(right, spec))
-        self.numbered = Numbered(*self.pair)
-        self.dtype = dtype
-        self.count = len(self.numbered.terms.rows)
-        self.lines: list[Any] = [self.numbered.head()]
-
-    def stored(self, op: str) -> list[int]:
-        return [i for i, row in enumerate(self.numbered.terms.rows) if row[0] == op]
-
-    def number(self, value: float) -> int:
-        return self.term("Full", [value, 4, self.dtype])
-
-    def array(self, values: np.ndarray) -> int:
-        """An array that no model has, joined of numbers."""
-        elements = [self.term("Full", [float(v), 1, self.dtype]) for v in values]
-        return self.term("Cat", [], *elements)
-
-    def term(self, op: str, attrs: list[Any], *args: int) -> int:
-        self.lines.append({"term": [op, attrs, list(args)]})
-        self.count += 1
-        return self.count - 1
-
-    def say(self, **line: Any) -> None:
-        self.lines.append(line)
-
-    def seal_error(self, match: str) -> None:
-        """See that sealing fails, with a message that matches."""
-        with pytest.raises(CheckFailed, match=match):
-            self.seal()
-
-    def seal(self) -> str:
-        return sealed(*self.pair, "\n".join(map(json.dumps, self.lines)) + "\n", CHECKABLE)
 
 
 @pytest.mark.parametrize(("dtype", "large"), [("float32", 1e8), ("float64", 2.0**54), ("bfloat16", 2.0**10)])
@@ -109,11 +69,7 @@ def test_steps_that_are_stored_do_not_add_up() -> None:
 def test_what_is_rounded_is_not_amplified() -> None:
     """e * c and e * c' are a unit apart. Were they equal, so were x * e * c and x * e * c', and all would be zero."""
     forged = Forged(lambda x: x * 2, lambda x: x * x + 3)
-    say, number = forged.say, forged.number
-
-    def of(fn: str, *args: int) -> int:
-        return forged.term("Un" if len(args) == 1 else "Bin", [fn], *args)
-
+    say, number, of = forged.say, forged.number, forged.of
     one, other, step, back, zero = map(number, (1 + UNIT, 1 + 2 * UNIT, -UNIT, -1 / UNIT, 0.0))
     e, over = of("exp", number(1.0)), of("exp", number(-1.0))
     say(values=[of("mul", e, one), of("mul", e, other)])
@@ -162,6 +118,54 @@ def test_a_rounded_number_is_not_computed_with() -> None:
     forged.seal_error("does not make output")
     forged.say(rule="function-of-numbers", at=doubled)
     forged.seal_error("rests on the value")
+
+
+def cancelled(forged: Forged) -> int:
+    """2 in float64."""
+    return forged.of("sub", forged.of("add", forged.number(1.1), forged.number(2.0**53)), forged.number(2.0**53))
+
+
+def cancelled_in_a_sum(forged: Forged) -> int:
+    rows = forged.term("V", [{"layout": "0|4,0;3,1"}], forged.array(np.array([2.0**53, 1.1, -(2.0**53)])))
+    return forged.term("Red", ["sum", 3], rows)
+
+
+def cancelled_in_a_product(forged: Forged) -> int:
+    ones = forged.term("Full", [1.0, 3, "float64"])
+    rows = forged.term("V", [{"layout": "0|4,0;3,1"}], forged.array(np.array([2.0**53, 1.1, -(2.0**53)])))
+    return forged.term("MM", [1, 4, 3, 1], rows, ones)
+
+
+def underflown(forged: Forged) -> int:
+    return forged.of("exp", forged.number(-1000.0))
+
+
+def underflown_product(forged: Forged) -> int:
+    return forged.of("mul", forged.number(1e-200), forged.number(1e-200))
+
+
+def overflown(forged: Forged) -> int:
+    return forged.of("reciprocal", forged.of("exp", forged.number(1000.0)))
+
+
+LOST = {
+    cancelled: (2.0, "by rounding alone"),
+    cancelled_in_a_sum: (2.0, "by rounding alone"),
+    cancelled_in_a_product: (2.0, "by rounding alone"),
+    underflown: (0.0, "too small"),
+    underflown_product: (0.0, "too small"),
+    overflown: (0.0, "not finite"),
+}
+
+
+@pytest.mark.parametrize("computed", LOST)
+def test_what_float64_loses_is_not_lost(computed: Any) -> None:
+    """Each is what is stored, to the last bit of float64, and another number over the real ones."""
+    value, refused = LOST[computed]
+    stored = np.array([value, 2.5])
+    forged = Forged(lambda x: x * eqsat.take(stored, np.zeros(4, np.int64), 0), lambda x: x * 1.1, "float64")
+    forged.say(values=[forged.stored("V")[0], computed(forged)])
+    forged.seal_error(refused)
 
 
 def test_infinities_are_not_one_number() -> None:

@@ -76,9 +76,13 @@ class Ahead:
             self.rounded[left, right] = units
         return True
 
-    def _apart(self, left: Node, right: Node) -> float:
+    def _apart(self, left: Node, right: Node, meanings: Mapping[Node, Array]) -> float:
         """As `eqsat.verify.rounding.rounding`, within the tolerance of the type, and computing little twice."""
-        a, b, unit = self.value(left), self.value(right), LAST_PLACE[left.dtype]
+        if meanings:
+            a, b = evaluate([left, right], {}, self.values, precision="float64", known=meanings)
+        else:
+            a, b = self.value(left), self.value(right)
+        unit = LAST_PLACE[left.dtype]
         units = units_apart(a, b, unit, adds_up([left, right]))
         if not units <= min(_SHARE * TOLERANCE[left.dtype] / unit, ROUNDING):
             raise CheckFailed(f"both are {units:.3g} units apart")

@@ -1,0 +1,108 @@
+"""No certificate rests on what is undefined where both programs are defined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import eqsat
+from support.forged import Forged
+
+
+def by_zero(forged: Forged) -> None:
+    """x = x * 0 * (1 / 0) = 0 * (1 / 0) = 1, for every x."""
+    zero = forged.number(0.0)
+    infinite = forged.of("reciprocal", zero)
+    forged.say(rule="over-itself", at=forged.of("mul", zero, infinite))
+    for x in forged.numbered.outputs[0]:
+        nothing = forged.of("mul", x, zero)
+        forged.say(rule="multiply-by-zero", at=nothing)
+        forged.say(rule="associate-product", at=forged.of("mul", nothing, infinite))
+        forged.say(rule="multiply-by-one", at=forged.of("mul", x, forged.number(1.0)))
+
+
+def by_difference(forged: Forged) -> None:
+    """The same, with y - y for zero."""
+    y = forged.stored("In")[0]
+    zero = forged.of("sub", y, y)
+    infinite = forged.of("reciprocal", zero)
+    forged.say(rule="difference-of-same", at=zero)
+    forged.say(rule="over-itself", at=forged.of("mul", zero, infinite))
+    for x in forged.numbered.outputs[0]:
+        nothing = forged.of("mul", x, zero)
+        forged.say(rule="multiply-by-zero", at=forged.of("mul", x, forged.number(0.0)))
+        forged.say(rule="associate-product", at=forged.of("mul", nothing, infinite))
+        forged.say(rule="multiply-by-one", at=forged.of("mul", x, forged.number(1.0)))
+
+
+def in_a_lemma(forged: Forged) -> None:
+    """That x is 1 is a lemma, of which both sides are defined."""
+    lines: list[dict[str, Any]] = [
+        {"lemma": 0},
+        {"leaf": [4, "float32"]},
+        {"term": ["Full", [0.0, 4, "float32"], []]},
+        {"term": ["Full", [1.0, 4, "float32"], []]},
+        {"term": ["Un", ["reciprocal"], [1]]},
+        {"term": ["Bin", ["mul"], [0, 1]]},
+        {"term": ["Bin", ["mul"], [4, 3]]},
+        {"term": ["Bin", ["mul"], [1, 3]]},
+        {"term": ["Bin", ["mul"], [0, 2]]},
+        {"rule": "multiply-by-zero", "at": 4},
+        {"rule": "associate-product", "at": 5},
+        {"rule": "over-itself", "at": 6},
+        {"rule": "multiply-by-one", "at": 7},
+        {"proves": [0, 2]},
+    ]
+    for line in lines:
+        forged.say(**line)
+    for x in forged.numbered.outputs[0]:
+        forged.say(use=0, on=[x])
+
+
+UNDEFINED = {
+    "one over zero": (eqsat.tanh, lambda x: x, by_zero),
+    "one over a difference": (eqsat.tanh, lambda x: x, by_difference),
+    "in a lemma": (eqsat.tanh, lambda x: x, in_a_lemma),
+}
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_nothing_follows_from_what_is_undefined(name: str) -> None:
+    left, right, lines = UNDEFINED[name]
+    forged = Forged(left, right)
+    lines(forged)
+    forged.seal_error("need not be defined")
+
+
+def test_the_logarithm_of_any_value_is_undefined() -> None:
+    """relu(exp(log(x))) is exp(log(x)), and x is not relu(x)."""
+    forged = Forged(eqsat.relu, lambda x: x)
+    x = forged.numbered.outputs[0][1]
+    power = forged.of("exp", forged.of("log", x))
+    forged.say(rule="exponential-of-log", at=power)
+    forged.say(rule="relu-of-exponential", at=forged.of("relu", power))
+    forged.seal_error("need not be defined")
+
+
+def test_where_a_program_is_defined_says_what_its_operands_are() -> None:
+    """Both programs take the logarithm of x, which is above zero then."""
+    forged = Forged(lambda x: eqsat.log(x) + eqsat.relu(x), lambda x: eqsat.log(x) + x)
+    [log] = forged.stored("Un")[:1]
+    power = forged.of("exp", log)
+    forged.say(rule="exponential-of-log", at=power)
+    forged.say(rule="relu-of-exponential", at=forged.of("relu", power))
+    assert forged.seal()
+
+
+@pytest.mark.parametrize("positive", [eqsat.exp, lambda x: eqsat.abs(x) + 1e-5, lambda x: x * x + 2.0])
+def test_what_is_above_zero_has_a_root(positive: Any) -> None:
+    def both(x: Any) -> Any:
+        return eqsat.tanh(positive(x))
+
+    forged = Forged(both, both)
+    tanh = forged.stored("Un")[-1]
+    [of] = forged.numbered.terms.rows[tanh][2]
+    root = forged.of("sqrt", of)
+    forged.say(rule="square-of-root", at=forged.of("mul", root, root))
+    assert forged.seal()
