@@ -389,17 +389,18 @@ def _edges(size: int) -> tuple[int, ...]:
 def read_bytes(layout: Layout, size: int, any_order: bool) -> float:
     """Effective bytes of reading elements of `size` bytes through a layout, once.
 
-    Whole sectors count. With `any_order`, the kernel may traverse the digits in any order, because it stages its reads
-    (operands of products, rows of reductions). Otherwise neighbouring threads take neighbouring outputs.
+    Whole sectors count: a gap shorter than a sector is read with its neighbours. With `any_order`, the kernel may
+    traverse the digits in any order, because it stages its reads (operands of products, rows of reductions). Otherwise
+    neighbouring threads take neighbouring outputs.
     """
     steps = _steps(layout)
-    run, extent = 1, 0
+    run = distinct = 1  # elements from the first to the last of a run, and those of them that are read
     for stride, count in sorted((abs(stride), count) for count, stride in steps if stride):
-        if stride > run:
+        if (stride - run) * size >= SECTOR:
             break
-        extent = stride * (count - 1) + run
-        run = max(run, extent)
-    touched = footprint(layout) / run * ceil(run * size / SECTOR) * SECTOR
+        run += stride * (count - 1)
+        distinct = min(distinct * count, run)
+    touched = footprint(layout) / distinct * ceil(run * size / SECTOR) * SECTOR
     return touched * _order(steps, size, any_order)
 
 
@@ -415,12 +416,10 @@ def _order(steps: list[tuple[int, int]], size: int, any_order: bool) -> float:
     moving = [(count, abs(stride)) for count, stride in steps if stride]
     if not moving:
         return 1.0
-    unit = max((count for count, stride in moving if stride == 1), default=0) if any_order else 0
-    if not any_order and moving[-1][1] == 1:
-        unit = moving[-1][0]
-    if unit == 0:
+    count, stride = min(moving, key=lambda step: (step[1], -step[0])) if any_order else moving[-1]
+    if stride * size >= SECTOR:
         return STRIDED
-    return 1.0 if unit * size % 16 == 0 else UNALIGNED
+    return 1.0 if stride == 1 and count * size % 16 == 0 else UNALIGNED
 
 
 def write_order(layout: Layout, n: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import accumulate, product
 from math import ceil
 from typing import NamedTuple, TypeVar, cast
 
@@ -32,7 +32,7 @@ from eqsat.extract.cuts import (
 )
 from eqsat.extract.streams import Streams
 from eqsat.gpu.table.limits import KEPT_REGISTERS, MOST_THREADS
-from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, spread, strided
+from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, of_pad, row_major, spread, strided
 from eqsat.program.node import STEPS, terms_of
 from eqsat.streams.turned import swapped
 
@@ -192,7 +192,10 @@ class Grower:
         for x in self.points[a]:
             cut = self.known(i, (x,), Kind.POINT)
             if cut is None:
-                reads = self.facts.through(x.reads, layout, size)
+                if x.node >= 0 and self.snapshot.nodes[x.node].op == "Cat":
+                    reads = self._reads_of_members(x.subs, layout)
+                else:
+                    reads = self.facts.through(x.reads, layout, size)
                 cut = self.make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / max(size, 1))
             yield cut
         bijective = is_bijective(layout, size)
@@ -314,9 +317,23 @@ class Grower:
         if len(node.args) <= self.limits.members:
             joins = self._joins([self.points[a] for a in node.args], 2 * self.limits.members)
             choices.update(dict.fromkeys(join.subs for join in joins))
+        whole = identity(self.snapshot.size[node.cls])
         for subs in choices:
-            reads = joined(*(self.facts.freeze(x.reads, any_order=False) for x in subs))
+            reads = self._reads_of_members(subs, whole)
             yield self.make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
+
+    def _reads_of_members(self, subs: Sequence[Cut], layout: Layout) -> tuple[Read, ...]:
+        """The reads of a view of concatenated cuts: nothing of the members that it does not show."""
+        sizes = [self.snapshot.size[x.cls] for x in subs]
+        found = []
+        for x, n, end in zip(subs, sizes, accumulate(sizes), strict=True):
+            place = of_pad((n,), (end - n,), (sum(sizes) - end,), 0.0)
+            shown = compose(place, layout)
+            if shown is None:
+                found.append(self.facts.through(self.facts.through(x.reads, place, n), layout, sum(sizes)))
+            elif not shown.all_filled:
+                found.append(self.facts.through(x.reads, shown, n))
+        return joined(*found)
 
     def _gather(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Elements of points at the places that points choose. Each element computes its own place."""

@@ -470,7 +470,8 @@ class _Pair:
         """Write constants of the second program as what the first stores or computes of constants, if they agree."""
         theirs = set(topological(self.left.roots))
         own = [n for n in topological(self.goal) if n.op == "Const" and n not in theirs]
-        classes = [c for c in range(found.n_classes) if found.const[c] and found.size[c] <= _MOST_FOLDED]
+        wanted = {(n.size, n.dtype) for n in own if n.size <= _MOST_FOLDED}
+        classes = [c for c in range(found.n_classes) if found.const[c] and (found.size[c], found.dtype[c]) in wanted]
         signatures = {found.term(c): self._ahead.signature(found.term(c)) for c in classes}
         index = Index(signatures, _FOLDED_SHARE * max(TOLERANCE.values()))
         replaced: dict[Node, Node] = {}

@@ -121,6 +121,11 @@ READS = [
     ("a transpose, element by element", lay.of_transpose((64, 64), (1, 0)), False, STRIDED * 4096 * 4),
     ("a transpose, staged", lay.of_transpose((64, 64), (1, 0)), True, 4096 * 4),
     ("one column: a sector each", lay.strided(3, ((64, 64),)), False, STRIDED * 64 * SECTOR),
+    ("every other element: all sectors", lay.strided(1, ((2048, 2),)), False, 1.1 * 4096 * 4),
+    ("one of 15: all sectors", lay.strided(0, ((64, 15),)), True, 1.1 * 64 * 15 * 4),
+    ("every other pixel: every other row", lay.strided(0, ((32, 128), (32, 2))), True, 1.1 * 32 * 64 * 4),
+    ("rows with short gaps", lay.of_slice((64, 20), (0, 0), (64, 17), (1, 1)), False, 1.1 * 64 * 20 * 4),
+    ("rows with long gaps", lay.of_slice((64, 48), (0, 0), (64, 16), (1, 1)), False, 64 * 16 * 4),
     ("overlapping windows", lay.strided(0, ((62, 1), (3, 1))), False, 64 * 4),
     ("a padded image", lay.of_pad((64, 64), (1, 1), (1, 1), 0.0), True, 4096 * 4),
 ]
@@ -129,6 +134,17 @@ READS = [
 @pytest.mark.parametrize(("layout", "any_order", "expected"), [r[1:] for r in READS], ids=[r[0] for r in READS])
 def test_reads_cost_the_sectors_that_they_touch(layout: lay.Layout, any_order: bool, expected: float) -> None:
     np.testing.assert_allclose(read_bytes(layout, 4, any_order), expected, rtol=0.11)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("any_order", [False, True])
+def test_a_part_of_an_array_costs_hardly_more_than_all_of_it(size: int, any_order: bool) -> None:
+    """However the elements of an array are taken by steps shorter than a sector, no sector counts twice."""
+    whole = read_bytes(lay.identity(64 * 96), size, any_order)
+    for step in (2, 3, 4):
+        for start in range(step):
+            layout = lay.of_slice((64, 96), (0, start), (64, 96), (1, step))
+            assert read_bytes(layout, size, any_order) <= 1.1 * whole
 
 
 WRITES = [

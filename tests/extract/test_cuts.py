@@ -248,6 +248,24 @@ def test_reading_through_an_index_moves_the_sectors_of_what_it_chooses(root: Nod
     assert facts.moved(tuple(read for read in whole.reads if read[0] == table)) == expected
 
 
+COLUMNS = lay.of_transpose((64, 32), (1, 0))
+MEMBERS = [view(x_("a", 64 * 32), COLUMNS), x_("b", 4096), un("exp", x_("d", 1000))]
+
+
+@pytest.mark.parametrize("k", range(len(MEMBERS)))
+def test_a_view_of_one_member_of_a_concatenation_reads_that_member_alone(k: int) -> None:
+    start, size = sum(x.size for x in MEMBERS[:k]), MEMBERS[k].size
+    part = lay.strided(start + 2, ((size // 8, 8), (4, 1)))
+    joined_first = un("neg", view(make("Cat", (), MEMBERS), part))
+    alone = un("neg", view(MEMBERS[k], lay.strided(2, ((size // 8, 8), (4, 1)))))
+    moved = []
+    for root in (joined_first, alone):
+        found, snapshot = candidates_of(root)
+        (whole,) = (x.cut for x in found.of_class[snapshot.roots[0]] if not x.children)
+        moved.append(Facts(snapshot, Limits()).moved(whole.reads))
+    assert moved[0] == moved[1]
+
+
 def test_a_contiguous_slice_is_an_alias() -> None:
     found, snapshot = candidates_of(view(un("exp", X), lay.strided(32, ((64, 1),))))
     families = Counter(x.family for x in found.of_class[snapshot.roots[0]])

@@ -251,7 +251,7 @@ def test_equal_layers_share_kernels_like_unequal_ones(device: str) -> None:
     assert price(layers(False), device) == pytest.approx(price(layers(True), device), rel=1e-3)
 
 
-# --- constants that repeat themselves
+# --- constants that repeat themselves, and elements that lie between others
 
 
 @pytest.mark.parametrize("device", ["mi300x", "rx7900xtx", "h100"])
@@ -287,6 +287,13 @@ def test_zeros_of_both_signs_do_not_repeat_each_other() -> None:
     np.testing.assert_array_equal(np.signbit(got), np.signbit(zeros))
 
 
+def test_interleaved_parts_cost_what_their_array_costs() -> None:
+    pairs = eqsat.spec((64, 256, 64, 2))
+    together = price(eqsat.trace(lambda x: x.max(-1), pairs))
+    assert price(eqsat.trace(lambda x: np.maximum(x[..., 0], x[..., 1]), pairs)) <= 1.1 * together
+    gates = eqsat.spec((1024, 1024))
+    halves = price(eqsat.trace(lambda h: np.tanh(h[:, :512]) * h[:, 512:], gates))
+    assert price(eqsat.trace(lambda h: np.tanh(h[:, ::2]) * h[:, 1::2], gates)) <= 1.1 * halves
 # --- parts
 
 
