@@ -32,13 +32,14 @@ class Sharing:
     def read_together(self, among: Iterable[int] | None = None) -> list[Candidate]:
         """Candidates of launches shared by the cheapest small products of the classes that one kernel reads, or of the
         roots. With `among`, such kernels compute one of these classes."""
-        small: dict[int, Candidate | None] = {}
-        made: dict[tuple[int, ...], list[Candidate]] = {}
+        small: dict[int, list[Candidate]] = {}
+        made: dict[tuple[tuple[int, tuple[int, ...]], ...], list[Candidate]] = {}
         for classes in self._needed_together(range(len(self._found.of_class)) if among is None else among):
             small |= {c: self._cheapest_small(self._found.of_class[c]) for c in classes if c not in small}
-            products = [x for c in classes if (x := small[c]) is not None]
-            for kernels in self._packed(products):
-                made.setdefault(tuple(x.cls for x in kernels), self._in_one_launch(kernels))
+            found = [small[c] for c in classes if small[c]]
+            for products in ([own[0] for own in found], [own[-1] for own in found]):
+                for kernels in self._packed(products):
+                    made.setdefault(tuple((x.cls, x.leaves) for x in kernels), self._in_one_launch(kernels))
         return [x for members in made.values() for x in members]
 
     def packed(self, cover: Sequence[Candidate]) -> list[Candidate]:
@@ -66,10 +67,14 @@ class Sharing:
                 if len(x.children) > 1:
                     yield x.children
 
-    def _cheapest_small(self, kernels: Sequence[Candidate]) -> Candidate | None:
-        """The cheapest kernel of a class, if it is a product that may share a launch."""
-        x = min((x for x in kernels if x.call is None), key=lambda x: (x.price, x.leaves), default=None)
-        return x if x is not None and self._tiles(x) else None
+    def _cheapest_small(self, kernels: Sequence[Candidate]) -> list[Candidate]:
+        """The cheapest kernel of a class, and the cheapest that waits for the fewest others, if they are products that
+        may share a launch: a transposed copy read instead of its array saves less than the launch that writes it."""
+        apart = [x for x in kernels if x.call is None]
+        x = min(apart, key=lambda x: (x.price, x.leaves), default=None)
+        if x is None or not self._tiles(x):
+            return []
+        return [x, min(filter(self._tiles, apart), key=lambda x: (len(x.children), x.price, x.leaves))]
 
     def _tiles(self, x: Candidate) -> int:
         """The tiles of a kernel that may share a launch; 0 for any other."""

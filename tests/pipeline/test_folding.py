@@ -136,7 +136,9 @@ def test_what_is_written_gets_as_cheap_as_what_is_folded_by_hand(name: str):
     tie = CLOSE if name in WHOLE else TIE
     for other in (by_hand["source"], by_hand["result"]):
         assert found["predicted_us"] <= other["predicted_us"] * (1 + tie)
-        assert found["kernels"] <= other["kernels"]
+        assert found["launches"] <= other["launches"]
+        less = found["predicted_us"] < other["predicted_us"] * (1 - tie)
+        assert found["kernels"] <= other["kernels"] or less  # a launch of several kernels may save time
         assert found["matmul_flops"] <= other["matmul_flops"]
 
 
