@@ -294,6 +294,8 @@ def test_interleaved_parts_cost_what_their_array_costs() -> None:
     gates = eqsat.spec((1024, 1024))
     halves = price(eqsat.trace(lambda h: np.tanh(h[:, :512]) * h[:, 512:], gates))
     assert price(eqsat.trace(lambda h: np.tanh(h[:, ::2]) * h[:, 1::2], gates)) <= 1.1 * halves
+
+
 # --- parts
 
 
