@@ -17,11 +17,13 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from eqsat.base.arguments import shown
 from eqsat.errors import InputError
 
 Target = str | os.PathLike[str]
@@ -211,10 +213,18 @@ def read_json(path: Path, what: str) -> Any:
     """What a file of JSON says, of at most `MOST_JSON` bytes.
 
     Raises:
-        InputError: as `read_bytes`; or it is not JSON, or nested too deeply.
+        InputError: as `read_bytes`; or it is not JSON, nested too deeply, or gives a name twice in one object.
     """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            raise InputError(f"{path}: {shown(twice)} is given twice in one object; of two values none can be trusted")
+        return found
+
     try:
-        return json.loads(read_bytes(path, MOST_JSON, what))
+        return json.loads(read_bytes(path, MOST_JSON, what), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits
         raise InputError(f"{path}: not JSON ({error}); give {what}") from None
 

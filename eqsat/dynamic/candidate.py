@@ -91,11 +91,13 @@ def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candid
     return Candidate(sizes, written, choice, made, model, instances.points, reasons)
 
 
-def price(program: Program, asked: Asked, run: Runner) -> float:
-    """Microseconds that a program takes as it is, fused but not rewritten."""
+def price(program: Program, asked: Asked, run: Runner) -> float | None:
+    """Microseconds that a program takes as it is, fused but not rewritten; None if the time did not suffice to find
+    out, as prices of hurried covers cannot be compared."""
     problem = partition(program, replace(asked, rules=()), run)
     found = search(problem, run)
-    return sum(found[part.form].written.cover.cost for part in problem.parts) * 1e-6
+    covers = [found[part.form].written.cover for part in problem.parts]
+    return None if any(cover.late for cover in covers) else sum(cover.cost for cover in covers) * 1e-6
 
 
 def at(model: Model, point: Point) -> Program:

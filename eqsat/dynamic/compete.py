@@ -34,14 +34,17 @@ class Prices:
 def priced(
     family: Family, candidates: Sequence[Candidate], points: Sequence[Point], asked: Asked, run: Runner
 ) -> list[Prices]:
-    """Prices of the source and of the candidates at these sizes, as far as there is time."""
+    """Prices of the source and of the candidates at these sizes, as far as there is time for all of them at a size."""
     found: list[Prices] = []
     for point in points:
-        if not run.left("solve"):
-            break
-        source = price(family.at(point), asked, run)
-        prices = [source if each.model is None else price(at(each.model, point), asked, run) for each in candidates]
-        found.append(Prices(point, source, prices))
+        programs = [family.at(point), *(each.model and at(each.model, point) for each in candidates)]
+        prices: list[float] = []
+        for program in programs:
+            own = prices[0] if program is None else price(program, asked, run) if run.left("solve") else None
+            if own is None:
+                return found
+            prices.append(own)
+        found.append(Prices(point, prices[0], prices[1:]))
     return found
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 
@@ -39,6 +39,9 @@ FIRST_SHARE, CLIMB_SHARE = 0.1, 0.2
 """Shares of the time for the starting answer: to find the cheapest with negative costs taken as 0, and to improve it
 by single changes."""
 
+LATE_SHARE = 0.05
+"""The share of the time after which the branch and bound is given up, also while its rows are still made."""
+
 FEW = 1 << 16
 """Choices of a node for each class, times classes, of which all are tried."""
 
@@ -54,18 +57,28 @@ def solve_signed(problem: Problem, costs: Sequence[int], time_limit: float) -> S
         Underivable: a root has no acyclic derivation.
     """
     begun = time.monotonic()
-    model = _Model(problem, costs)
-    if len(model.members) * math.prod(map(len, model.members.values())) <= FEW:
-        best = min(_answers(problem, model.members), key=lambda choice: _total(choice, costs))
+    reduction = Reduction(problem)
+    reduction.drop_underivable()
+    reduction.drop_unreachable()
+    members = reduction.members
+    if len(members) * math.prod(map(len, members.values())) <= FEW:
+        best = min(_answers(problem, members), key=lambda choice: _total(choice, costs))
         least = _total(best, costs)
         return Solution(best, least, least, True, time.monotonic() - begun)
     choice = solve(problem, FIRST_SHARE * time_limit).choice
     choice = _climbed(problem, costs, choice, begun + (FIRST_SHARE + CLIMB_SHARE) * time_limit)
     cost = _total(choice, costs)
     bound = _trivial_bound(problem, costs)
-    interrupts = Interruptible()
-    left = max(0.01, time_limit - (time.monotonic() - begun))
-    found = interrupts.run(lambda: model.solve(choice, left), None)
+    deadline = begun + time_limit
+    unit = max((abs(costs[i]) for nodes in members.values() for i in nodes), default=0) or 1
+
+    def by_branch_and_bound() -> tuple[list[int] | None, float]:
+        model = _Model(reduction, [cost / unit for cost in costs])
+        nodes, proven = model.solve(choice, deadline - time.monotonic())
+        return nodes, proven * unit
+
+    left = deadline - time.monotonic()
+    found = Interruptible().run(by_branch_and_bound, None, seconds=left + LATE_SHARE * time_limit if left > 0 else 0.0)
     if found is not None:
         nodes, proven = found
         if nodes is not None:
@@ -74,12 +87,12 @@ def solve_signed(problem: Problem, costs: Sequence[int], time_limit: float) -> S
                 choice, cost = better, _total(better, costs)
         if math.isfinite(proven):
             step = math.gcd(*costs) or 1
-            lost = PROVEN * max(abs(cost), model.unit)
+            lost = PROVEN * max(abs(cost), unit)
             bound = max(bound, min(cost, step * math.ceil((proven - lost) / step)))
     return Solution(choice, cost, bound, bound == cost, time.monotonic() - begun)
 
 
-def _answers(problem: Problem, members: Mapping[int, Sequence[int]]) -> Iterator[dict[int, int]]:
+def _answers(problem: Problem, members: Mapping[int, Iterable[int]]) -> Iterator[dict[int, int]]:
     """All answers, some more than once."""
     for nodes in product(*members.values()):
         with suppress(CheckFailed):  # a cycle
@@ -124,20 +137,16 @@ class _Model:
 
     Attributes:
         members: the remaining nodes of each remaining class.
-        unit: the cost that 1 in the program represents.
     """
 
-    def __init__(self, problem: Problem, costs: Sequence[int]) -> None:
-        reduction = Reduction(problem)
-        reduction.drop_underivable()
-        reduction.drop_unreachable()
+    def __init__(self, reduction: Reduction, costs: Sequence[float]) -> None:
+        """`costs` are of the nodes, at most 1 in size."""
         self.members = {c: list(m) for c, m in reduction.members.items()}
         self._kids = {i: sorted(reduction.kids[i]) for m in self.members.values() for i in m}
         self._node = {i: k for k, i in enumerate(self._kids)}
         self._class = {c: len(self._node) + k for k, c in enumerate(self.members)}
-        self.unit = max((abs(costs[i]) for i in self._node), default=0) or 1
-        self._costs = [costs[i] / self.unit for i in self._node]
-        self._roots = set(problem.roots)
+        self._costs = [costs[i] for i in self._node]
+        self._roots = set(reduction.roots)
         self._rows = Rows()
         self._level: dict[int, int] = {}
         """Column of the level of each class in a component of several classes."""
@@ -186,7 +195,7 @@ class _Model:
                     )
 
     def solve(self, known: dict[int, int], seconds: float) -> tuple[list[int] | None, float]:
-        """(nodes of the best answer or None, a lower bound in units of cost or minus infinity)."""
+        """(nodes of the best answer or None, a lower bound of the costs or minus infinity)."""
         import highspy
 
         n, m, k = len(self._node), len(self._class), len(self._levels)
@@ -200,7 +209,7 @@ class _Model:
         self._rows.fill(lp)
         solver = quiet_solver()
         solver.passModel(lp)
-        for option, value in {"time_limit": seconds, "mip_rel_gap": 0.0, "mip_abs_gap": PROVEN}.items():
+        for option, value in {"time_limit": max(0.0, seconds), "mip_rel_gap": 0.0, "mip_abs_gap": PROVEN}.items():
             solver.setOptionValue(option, value)
         start = highspy.HighsSolution()
         start.col_value = self._columns(known)
@@ -211,7 +220,7 @@ class _Model:
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
             values = solver.getSolution().col_value
             nodes = [i for i, column in self._node.items() if values[column] > 0.5]
-        return nodes, float(info.mip_dual_bound) * self.unit
+        return nodes, float(info.mip_dual_bound)
 
     def _columns(self, choice: dict[int, int]) -> list[float]:
         """An answer as column values; levels are positions in an operands-first order within each component."""

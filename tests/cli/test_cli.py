@@ -123,6 +123,12 @@ def test_numbers_of_every_size_are_judged(model: Path, arguments: tuple[str, ...
     assert code != 3 or len(result.stderr.splitlines()) == 1
 
 
+def test_a_name_that_is_given_twice_is_refused() -> None:
+    result = eqsat("explore", "x + x", "--let", "x=f32[3]", "--let", "x=f32[4]")
+    assert result.exit_code == 3
+    assert "x is f32[3] already" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["devices", "devices --json -", "version"])
 def test_a_closed_stdout_drops_what_is_printed(command: str) -> None:
     ran = shell(f"$E {command} >&-")

@@ -42,6 +42,19 @@ def test_run_compares_with_expected_outputs(model: Path, tmp_path: Path, key: st
     assert "NO" in result.stdout
 
 
+def test_an_array_that_is_given_twice_is_refused(model: Path, tmp_path: Path) -> None:
+    both = saved(tmp_path / "both.npz", x=X, in_x=X + 1)
+    assert "holds 'x' under two names" in refusal("run", model, "--inputs", both)
+    expected = saved(tmp_path / "expected.npz", x=X, out_0=X @ A @ C, out_y=X @ A @ C)
+    assert "holds 'y' under two names" in refusal("run", model, "--inputs", expected)
+    twice = saved(tmp_path / "twice.npz", x=X)
+    with zipfile.ZipFile(twice) as archive:
+        data = archive.read("x.npy")
+    with zipfile.ZipFile(twice, "a") as archive:
+        archive.writestr("x", data)
+    assert "holds two arrays 'x'" in refusal("run", model, "--inputs", twice)
+
+
 def test_a_default_value_cannot_be_given(tmp_path: Path) -> None:
     path = tmp_path / "defaults.onnx"
     found = chain(2)

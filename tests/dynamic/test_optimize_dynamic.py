@@ -14,7 +14,7 @@ import pytest
 import eqsat
 from eqsat.base.time_budget import TimeBudget
 from eqsat.cli.shared.report import dynamic_lines
-from eqsat.dynamic import buckets, candidate
+from eqsat.dynamic import buckets, candidate, compete
 from eqsat.dynamic.compete import Prices, least_worst
 from eqsat.dynamic.ranges import samples
 from eqsat.dynamic.written import Instances
@@ -23,6 +23,8 @@ from eqsat.frontends.onnx.dims.join import Model
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
+from eqsat.search.asked import judged
+from eqsat.search.runner import Runner
 from support.onnx_models import model, node, tensor, value
 
 RNG = np.random.default_rng(0)
@@ -209,6 +211,22 @@ def test_each_size_has_one_price() -> None:
     report = eqsat.optimize_dynamic(family(chain), {"rows": (3, 9)}, time_limit=10).report["dynamic"]
     sizes = [each["sizes"]["rows"] for each in report["predicted"]]
     assert len(set(sizes)) == len(sizes)
+
+
+def test_prices_of_hurried_covers_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = TimeBudget.of(10)
+    run = Runner(budget, lambda stage, share: None)
+    program = family(chain)({"rows": 9})
+    asked = judged(program, "mi300x", "reassociate", [], None, 0.0, 1, "latency", None, None, False, 1)
+    exact = candidate.price(program, asked, run)
+    assert exact == pytest.approx(eqsat.optimize(program, rules=[], time_limit=10).report["source"]["predicted_us"])
+    budget.finish()
+    assert candidate.price(program, asked, run) is None
+
+    left = [exact, exact, None, exact]
+    monkeypatch.setattr(compete, "price", lambda *given: left.pop(0))
+    report = eqsat.optimize_dynamic(family(chain), {"rows": (3, 900)}, time_limit=10).report["dynamic"]
+    assert report["predicted"] == []
 
 
 def test_ctrl_c_ends_all_buckets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -53,6 +54,11 @@ def changed(**nodes: Any) -> dict[str, Any]:
     [
         pytest.param("{", "not JSON", id="broken JSON"),
         pytest.param([1], 'no "nodes" object', id="not an object"),
+        pytest.param(
+            '{"nodes": {"n": {"eclass": "a"}, "n": {"eclass": "a", "cost": 9}}, "root_eclasses": ["a"]}',
+            "'n' is given twice",
+            id="a node twice",
+        ),
         pytest.param({"nodes": {}}, 'no "root_eclasses"', id="no roots"),
         pytest.param(
             {**EXAMPLE, "root_eclasses": ["nowhere"]}, "root e-class 'nowhere' has no node", id="unknown root"
@@ -147,6 +153,24 @@ def test_small_costs_beside_large_ones_are_proven(tmp_path: Path) -> None:
     answer = extract_file(written(tmp_path, data), 10.0)
     assert (answer["optimal"], answer["gap"]) == (True, 0.0)
     assert parse({"nodes": data["nodes"], "root_eclasses": ["x"]}).signed is None
+
+
+def test_with_negative_costs_an_answer_comes_in_time_though_the_rows_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def endless(model: Any) -> None:
+        while True:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(signed, "FEW", 0)
+    monkeypatch.setattr(signed._Model, "_need", endless)
+    problem = next(p for p in map(small_problem, range(100)) if answers(p))
+    costs = [-1] * len(problem.node_cost)
+    begun = time.monotonic()
+    solution = signed.solve_signed(problem, costs, 1.0)
+    assert time.monotonic() - begun < 1.5
+    assert solution.cost == sum(costs[i] for i in solution.choice.values())
+    assert solution.lower_bound <= solution.cost
 
 
 def test_no_gap_is_given_as_a_share_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,8 @@ def _pairs(lets: list[str] | None) -> dict[str, str]:
         name, sign, text = pair.partition("=")
         if not sign or not name.isidentifier():
             raise InputError(f"--let {pair}: expected NAME=TYPE, as in --let X=f32[348,768]")
+        if name in found:
+            raise InputError(f"--let {pair}: {name} is {found[name]} already; give each name once")
         found[name] = text
     return found
 

@@ -11,6 +11,7 @@ import io
 import math
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -36,8 +37,8 @@ def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
     """The program's inputs in `path`, and the expected outputs in it, if any.
 
     Raises:
-        InputError: no such file, not an .npz, or an array that is neither an input nor an expected output. Missing
-            inputs, wrong shapes and wrong dtypes are found when the program runs.
+        InputError: no such file, not an .npz, an array that is neither an input nor an expected output, or two arrays
+            for one. Missing inputs, wrong shapes and wrong dtypes are found when the program runs.
     """
     names = set(program.input_names)
     outputs = list(program.outputs)
@@ -45,14 +46,15 @@ def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
     inputs: Arrays = {}
     expected: Arrays = {}
     for key, array in _load(path).items():
-        if key in names:
-            inputs[key] = array
-        elif key.removeprefix("in_") in names:
-            inputs[key.removeprefix("in_")] = array
+        if key in names or key.removeprefix("in_") in names:
+            name, of = key if key in names else key.removeprefix("in_"), inputs
         elif key in expected_as:
-            expected[expected_as[key]] = array
+            name, of = expected_as[key], expected
         else:
             raise InputError(f"{path}: {program.no_input(key)}")
+        if name in of:
+            raise InputError(f"{path}: holds {name!r} under two names, one of them {key!r}; leave one of them out")
+        of[name] = array
     for term in program.inputs:
         name = term.attr("name")
         if name in inputs:
@@ -85,6 +87,9 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
         ValueError: a member is not an array.
     """
     held = 0
+    twice = [name for name, count in Counter(map(_name, archive.namelist())).items() if count > 1]
+    if twice:
+        raise InputError(f"{path}: holds two arrays {twice[0]!r}; leave one of them out")
     for member in archive.infolist():
         with archive.open(member) as file:
             version = np.lib.format.read_magic(file)
@@ -99,6 +104,11 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
     room = memory_limit(None) - in_use()
     if held > room:
         raise InputError(f"{path}: holds {held} bytes of arrays; there is memory for {max(room, 0)}")
+
+
+def _name(member: str) -> str:
+    """The array's name, as NumPy makes it from that of the archive's member."""
+    return member.removesuffix(".npy")
 
 
 def _restored(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
