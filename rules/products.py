@@ -89,8 +89,6 @@ ASSOCIATION_ACROSS: tuple[Rule, ...] = tuple(
     row
     for name, stated, when, worth in (
         ("sign", "(-(a @ b)) @ c == -(a @ (b @ c))", "", _FEWER),
-        ("row-divisor", "((a @ b) / s[L]) @ c == (a @ (b @ c)) / s[W]", 'W = along(L, "b m n -> b m p")', _FEWER),
-        ("inner-divisor", "((a @ b) / s[L]) @ c == a @ (b @ (c / s[W]))", 'W = along(L, "b m n -> b n p")', _FEWER),
         ("inner-scale", "((a @ b) * s[L]) @ c == a @ (b @ (c * s[W]))", 'W = along(L, "b m n -> b n p")', _FEWER),
         (
             "first-inner-scale",

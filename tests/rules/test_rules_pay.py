@@ -172,8 +172,6 @@ PAYS: dict[str, Row] = {
     ),
     # products
     "matmul-associate-across-*sign": (lambda q, k, v: -(q @ k) @ v, LONG),
-    "matmul-associate-across-*row-divisor": (lambda q, k, v, s: (q @ k) / s @ v, (*LONG, (900, 1))),
-    "matmul-associate-across-*inner-divisor": (lambda q, k, v, s: (q @ k) / s @ v, (*LONG, (1, 900))),
     "matmul-associate-across-*inner-scale": (lambda q, k, v, s: (q @ k) * s @ v, (*LONG, (1, 900))),
     "matmul-associate-across-*first-inner-scale": (lambda q, k, v, s: s * (q @ k) @ v, (*LONG, (1, 900))),
     "number-into-constant-right": (lambda x: (x * 3.0) @ weight(96, 400), ((500, 96),)),
