@@ -81,6 +81,34 @@ ASSOCIATION: tuple[Rule, ...] = (
     ),
 )
 
+_FEWER = "K*N*P + M*K*P < M*K*N + M*N*P"
+_FEWER_BEHIND_FIRST = "N*K*P + M*N*P < M*N*K + M*K*P"
+"""The same with the dims as they are named where something else comes first."""
+
+ASSOCIATION_ACROSS: tuple[Rule, ...] = tuple(
+    row
+    for name, stated, when, worth in (
+        ("sign", "(-(a @ b)) @ c == -(a @ (b @ c))", "", _FEWER),
+        ("inner-scale", "((a @ b) * s[L]) @ c == a @ (b @ (c * s[W]))", 'W = along(L, "b m n -> b n p")', _FEWER),
+        (
+            "first-inner-scale",
+            "(s[L] * (a @ b)) @ c == a @ (b @ (c * s[W]))",
+            'W = along(L, "b m k -> b k p")',
+            _FEWER_BEHIND_FIRST,
+        ),
+    )
+    for row in rules(
+        f"matmul-associate-across-{name}",
+        stated,
+        mirror=f"matmul-associate-across-mirrored-{name}",
+        worth=f"{worth}; dynamic(a)",
+        when=when,
+        numerics="reassociating",
+        source=_TASO,
+        why="what stands between two products hides that the other order takes fewer multiplications",
+    )
+)
+
 DISTRIBUTION: tuple[Rule, ...] = (
     *OVER_SUM.orient(
         "right",
@@ -315,4 +343,4 @@ SUMS: tuple[Rule, ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = ASSOCIATION + DISTRIBUTION + SCALING + SHAPES + SUMS
+RULES: tuple[Rule, ...] = ASSOCIATION + ASSOCIATION_ACROSS + DISTRIBUTION + SCALING + SHAPES + SUMS

@@ -44,6 +44,9 @@ def in_unit(x: Any) -> Any:
     return x * (1 / np.sqrt((x * x).sum(0, keepdims=True) + F32(1e-5)))
 
 
+LONG = (900, 48), (48, 900), (900, 48)
+"""Three factors of which the last two are better multiplied first."""
+
 Row = tuple[Callable[..., Any], tuple[Any, ...]]
 
 # rule (or some that mirror each other): a program that is cheaper with it, its inputs (a shape, or a shape and a dtype)
@@ -168,6 +171,9 @@ PAYS: dict[str, Row] = {
         ((50, 96),),
     ),
     # products
+    "matmul-associate-across-*sign": (lambda q, k, v: -(q @ k) @ v, LONG),
+    "matmul-associate-across-*inner-scale": (lambda q, k, v, s: (q @ k) * s @ v, (*LONG, (1, 900))),
+    "matmul-associate-across-*first-inner-scale": (lambda q, k, v, s: s * (q @ k) @ v, (*LONG, (1, 900))),
     "number-into-constant-right": (lambda x: (x * 3.0) @ weight(96, 400), ((500, 96),)),
     "number-into-constant-left": (lambda x: weight(400, 96) @ (x * 3.0), ((96, 500),)),
     "number-into-constant-*-behind-view": (
