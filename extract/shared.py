@@ -6,7 +6,7 @@ products that do ten times the work in fewer launches: in a b c d e, all dynamic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from eqsat.egraph.snapshot import Snapshot
@@ -31,11 +31,12 @@ class Sharing:
 
     def read_together(self, among: Iterable[int] | None = None) -> list[Candidate]:
         """Candidates of launches shared by the cheapest small products of the classes that one kernel reads, or of the
-        roots. With `among`, such kernels compute one of these classes."""
+        roots. With `among`, such kernels compute one of these classes, which are there to be read."""
         small: dict[int, Candidate | None] = {}
         made: dict[tuple[int, ...], list[Candidate]] = {}
+        given = frozenset(among or ())
         for classes in self._needed_together(range(len(self._found.of_class)) if among is None else among):
-            small |= {c: self._cheapest_small(self._found.of_class[c]) for c in classes if c not in small}
+            small |= {c: self._cheapest_small(self._found.of_class[c], given) for c in classes if c not in small}
             products = [x for c in classes if (x := small[c]) is not None]
             for kernels in self._packed(products):
                 made.setdefault(tuple(x.cls for x in kernels), self._in_one_launch(kernels))
@@ -66,9 +67,14 @@ class Sharing:
                 if len(x.children) > 1:
                     yield x.children
 
-    def _cheapest_small(self, kernels: Sequence[Candidate]) -> Candidate | None:
-        """The cheapest kernel of a class, if it is a product that may share a launch."""
-        x = min((x for x in kernels if x.call is None), key=lambda x: (x.price, x.leaves), default=None)
+    def _cheapest_small(self, kernels: Sequence[Candidate], given: Collection[int]) -> Candidate | None:
+        """The cheapest kernel of a class, if it is a product that may share a launch. Each array that it waits for and
+        that is not `given` counts a launch: a transposed copy saves less than that."""
+
+        def price(x: Candidate) -> tuple[int, tuple[int, ...]]:
+            return x.price + self._launch * sum(c not in given for c in x.children), x.leaves
+
+        x = min((x for x in kernels if x.call is None), key=price, default=None)
         return x if x is not None and self._tiles(x) else None
 
     def _tiles(self, x: Candidate) -> int:
