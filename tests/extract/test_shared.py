@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 
 import eqsat
@@ -122,3 +124,22 @@ def test_the_bound_before_launches_were_shared_gives_the_bound_after(
     assert known.optimal
     assert anew.optimal
     assert known.cost == anew.cost
+
+
+@pytest.mark.parametrize("device", ["mi300x", "h100"])
+def test_small_products_that_wait_for_no_copy_share_launches(device: str) -> None:
+    """y.T read from memory makes x @ y.T cheaper by itself, but the launch that writes it costs more than it saves."""
+    x, y, z, w = (eqsat.spec(shape) for shape in ((32, 32), (16, 32), (16, 32), (32, 32)))
+
+    def late(x: Any, y: Any, z: Any, w: Any) -> Any:
+        return np.maximum(x @ y.T, 0) @ z @ w
+
+    def early(x: Any, y: Any, z: Any, w: Any) -> Any:
+        return np.maximum(x @ y.T, 0) @ (z @ w)
+
+    prices = []
+    for function in (late, early):
+        result = eqsat.optimize(eqsat.trace(function, x, y, z, w), device, time_limit=30, measure=False)
+        assert result.report["optimal"]
+        prices.append(result.report["result"]["predicted_us"])
+    assert prices[0] <= prices[1]
