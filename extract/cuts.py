@@ -151,6 +151,7 @@ class Core:
         ways: how it may run, including the time of its prologues; `reduced` is how it runs if it is also reduced,
             which a stream cannot be.
         wide: whether an operand reads more than `WIDE` arrays.
+        totals: reductions of rows along the axis of a product, which a stream makes for its epilogue to read.
         turned: whether the products are.
     """
 
@@ -159,6 +160,7 @@ class Core:
     bytes: float
     ways: tuple[Gemm, ...]
     reduced: Gemm | None = None
+    totals: tuple[Cut, ...] = ()
     wide: bool = field(init=False)
     turned: bool = field(init=False)
 

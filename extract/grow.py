@@ -103,6 +103,8 @@ class Grower:
         self._indices = made.indices
         self.crowded = False
         """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
+        self._of_rows = 0
+        """The classes, as a bit set, that are computed and may be a reduction of rows."""
         self._leading: set[Core] = set()
         self._beneath: dict[int, int] = {}
 
@@ -134,6 +136,8 @@ class Grower:
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
         self.streamed[c] = [x for x in cuts if x.kind == Kind.STREAM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+        if self.facts.computed >> c & 1 and any(isinstance(x.key, Rows) and x.key.level == "red" for x in self.rows[c]):
+            self._of_rows |= 1 << c
         best_products = (*self.gemms[c][: self.limits.lefts], *self.streamed[c][: self.limits.lefts])
         self._leading.update(x.key.core for x in best_products if isinstance(x.key, Product))
         best = min(cuts, key=lambda x: (x.score, x.price), default=None)
@@ -184,6 +188,18 @@ class Grower:
                 on_chip = kind == Kind.ROW and any(x.on_chip for x in subs)
                 cut = self.make(i, subs, kind, key, reads, _shared_work(subs) + work, on_chip)
             yield cut
+            if cut is not None and isinstance(cut.key, Product):
+                yield from self.with_totals(i, cut)
+
+    def with_totals(self, i: int, x: Cut) -> Iterator[Cut | None]:
+        """An operator behind products, where these make on their walk what it reads of their rows or columns."""
+        assert isinstance(x.key, Product)
+        new = x.leaves & self._of_rows
+        for y in x.subs:
+            new &= ~(y.leaves if y.kind != Kind.POINT else 0)
+        if new:
+            for kept in self.streams.with_totals(x, new, self.rows):
+                yield self.make(i, kept.subs, Kind.STREAM, kept.key, kept.reads, x.work + kept.work)
 
     def view(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Any view of points, bijective views of products and rows, and a row's reduction read back by the row."""
@@ -575,7 +591,7 @@ class Grower:
             beside = [x for x in cuts if x.kind != top.kind] if top.kind == Kind.STREAM else []
             if not beside:
                 return self._product_run(top.key.core, cuts, moved, work, dtype)
-            core = self.streams.core(top.key.core.products, beside)
+            core = self.streams.core(top.key.core.products, beside, top.key.core.totals)
             return core and self._product_run(core, [x for x in cuts if x not in beside], moved, work, dtype)
         return Run(self.prices.pointwise(self.snapshot.size[top.cls], moved, work, dtype))
 
