@@ -32,13 +32,13 @@ from eqsat.extract.cuts import (
     turned_dims,
 )
 from eqsat.gpu.table.streams import STREAM_DTYPES, WalkForm
-from eqsat.layout.arithmetic import compose, identity, strided
+from eqsat.layout.arithmetic import compose, identity
 from eqsat.program.core import Node, make
 from eqsat.program.node import is_elementwise
 from eqsat.streams.masks import Band
 from eqsat.streams.shifts import in_fewest_passes
 from eqsat.streams.stream import NotAStream, Statistic, Stream
-from eqsat.streams.turned import swapped
+from eqsat.streams.turned import row_of, swapped
 
 
 class Made(NamedTuple):
@@ -209,11 +209,12 @@ class Streams:
         for c in bits(among):
             read = [layout for leaf, layout, _ in x.reads if leaf == c]
             for turned in (core.turned, not core.turned) if len(read) == 1 and read[0] is not None else ():
-                (b, m, _, n), layout = core.facing(turned)[0], x.key.facing(turned)
-                of_row = layout and compose(strided(0, ((b * m, 1), (n, 0))), layout)
-                keys = [Rows(b * m, length, "red") for length in lengths] if read[0] == of_row else []
+                dims, layout = core.facing(turned)[0], x.key.facing(turned)
+                if layout is None or read[0] != compose(row_of(dims), layout):
+                    continue
+                keys = [Rows(dims[0] * dims[1], length, "red") for length in lengths]
                 totals = [y for y in rows[c] if y.key in keys]
-                if layout is not None and totals:
+                if totals:
                     kept = self._with_total(x, c, totals, Product(core, layout), turned)
                     if kept is not None:
                         yield kept
