@@ -34,6 +34,7 @@ from eqsat.extract.streams import Streams
 from eqsat.gpu.table.limits import KEPT_REGISTERS, MOST_THREADS
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, of_pad, row_major, spread, strided
 from eqsat.program.node import STEPS, terms_of
+from eqsat.streams.row_sums import factors, is_row_sum
 from eqsat.streams.turned import swapped
 
 K = TypeVar("K", bound=Key)
@@ -249,6 +250,24 @@ class Grower:
             )
         yield from self.walks(i, node)
         yield from self.in_place(i, node)
+        yield from self.row_sums(i, node)
+
+    def row_sums(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """A product with one row or column as the sums of rows that it is, unless the class holds a reduction: that has
+        the same cuts."""
+        if not is_row_sum(node.attrs) or any(x.op == "Red" for x in self.snapshot.of_class(node.cls)):
+            return
+        batch, m, k, n = node.attrs
+        rows = Rows(batch * m * n, k, "red")
+        work = work_of("mul", rows.rows * k) + work_of("sum", rows.rows * k)
+        for join in self._joins([self.points[a] for a in node.args], self.limits.leaves):
+            reads = [
+                self.facts.freeze(self.facts.through(x.reads, layout, self.snapshot.size[x.cls]), any_order=True)
+                for x, layout in zip(join.subs, factors(node.attrs), strict=True)
+            ]
+            again = sum(x.work * rows.rows * k / max(self.snapshot.size[x.cls], 1) for x in join.subs)
+            on_chip = any(x.on_chip for x in join.subs)
+            yield self.make(i, join.subs, Kind.ROW, rows, joined(*reads), again + work, on_chip)
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A product with an operand that is made on the way, where that costs less than to write and read it; the
