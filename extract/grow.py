@@ -260,7 +260,9 @@ class Grower:
         batch, m, k, n = node.attrs
         rows = Rows(batch * m * n, k, "red")
         work = work_of("mul", rows.rows * k) + work_of("sum", rows.rows * k)
-        for join in self._joins([self.points[a] for a in node.args], self.limits.leaves):
+        left, right = ([*self.points[a]] for a in node.args)
+        left += [x for x in self.rows[node.args[0]] if n == 1 and x.key == rows._replace(level="full")]
+        for join in self._joins([left, right], self.limits.leaves):
             reads = [
                 self.facts.freeze(self.facts.through(x.reads, layout, self.snapshot.size[x.cls]), any_order=True)
                 for x, layout in zip(join.subs, factors(node.attrs), strict=True)

@@ -266,7 +266,7 @@ class Streams:
             groups.setdefault(top.attrs[2], []).append(x)
         dtype, *others = {self.snapshot.dtype[top.cls] for top in tops}
         turned, *both = {x.turned for x in products}
-        if dtype not in STREAM_DTYPES or others or both:
+        if dtype not in STREAM_DTYPES or others or both or any(x.right.kind != Kind.POINT for x in products):
             return None
         b, m, _, n = dims = turned_dims(tops[0].attrs) if turned else tops[0].attrs
         walks: list[Walk] = []
