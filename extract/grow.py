@@ -253,11 +253,12 @@ class Grower:
         yield from self.row_sums(i, node)
 
     def row_sums(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A product with one row or column as the sums of rows that it is, unless the class holds a reduction: that has
-        the same cuts."""
-        if not is_row_sum(node.attrs) or any(x.op == "Red" for x in self.snapshot.of_class(node.cls)):
-            return
+        """A product with one row or column as the sums of rows that it is, unless the class holds a reduction, which has
+        the same cuts, or a map may hold the sum."""
         batch, m, k, n = node.attrs
+        of_class = self.snapshot.of_class(node.cls)
+        if not is_row_sum(node.attrs) or k <= self.limits.terms or any(x.op == "Red" for x in of_class):
+            return
         rows = Rows(batch * m * n, k, "red")
         work = work_of("mul", rows.rows * k) + work_of("sum", rows.rows * k)
         left, right = ([*self.points[a]] for a in node.args)
