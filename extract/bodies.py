@@ -18,9 +18,9 @@ from eqsat.streams.row_sums import row_sum
 class Body:
     """A kernel's expressions. `read` gives the node of a class that the kernel does not compute.
 
-    With `written_out`, sums that each element computes by itself are written term by term, and products that are sums of
-    rows as reductions: what is left of products and reductions is what the kernel is built around. Without such `sums`,
-    the expressions are the same.
+    With `written_out`, sums that each element computes by itself are written term by term, and products that are sums
+    of rows as reductions: what is left of products and reductions is what the kernel is built around. Without such
+    `sums`, the expressions are the same.
     """
 
     def __init__(self, snapshot: Snapshot, read: Callable[[int], Node], written_out: bool = False) -> None:

@@ -25,14 +25,19 @@ from eqsat.extract.cuts import (
     Read,
     Rows,
     Slot,
+    is_matrix,
     joined,
     parts,
+    reduced_stride,
+    reduces_axis,
+    shared_work,
     sums_in_two_ways,
     turned_dims,
+    viewed_rows,
 )
 from eqsat.extract.streams import Streams
 from eqsat.gpu.table.limits import KEPT_REGISTERS, MOST_THREADS
-from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, of_pad, row_major, spread, strided
+from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, of_pad, strided
 from eqsat.program.node import STEPS, terms_of
 from eqsat.streams.row_sums import factors, is_row_sum
 from eqsat.streams.turned import swapped
@@ -161,7 +166,7 @@ class Grower:
             return None
         b, m, k, n = node.attrs
         shapes = (b, m, k), (b, k, n)
-        if not all(_is_matrix(x, shape) for x, shape in zip(cut.subs, shapes, strict=True)):
+        if not all(is_matrix(x, shape) for x, shape in zip(cut.subs, shapes, strict=True)):
             return None
         assert isinstance(cut.key, Product)
         moved = cut.key.core.bytes + self.facts.bytes[cut.cls]
@@ -187,7 +192,7 @@ class Grower:
             if cut is None:
                 reads = joined(*(x.reads for x in subs))
                 on_chip = kind == Kind.ROW and any(x.on_chip for x in subs)
-                cut = self.make(i, subs, kind, key, reads, _shared_work(subs) + work, on_chip)
+                cut = self.make(i, subs, kind, key, reads, shared_work(subs) + work, on_chip)
             yield cut
             if cut is not None and isinstance(cut.key, Product):
                 yield from self.with_totals(i, cut)
@@ -228,7 +233,7 @@ class Grower:
                     yield self.make(i, (x,), x.kind, Product(x.key.core, moved), reads, x.work)
         for x in self.rows[a]:
             assert isinstance(x.key, Rows)
-            key = _viewed_rows(x.key, layout, size, bijective)
+            key = viewed_rows(x.key, layout, size, bijective)
             if key is not None:
                 reads = self.facts.through(x.reads, layout, size)
                 on_chip = x.on_chip or key.level != x.key.level
@@ -253,8 +258,8 @@ class Grower:
         yield from self.row_sums(i, node)
 
     def row_sums(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A product with one row or column as the sums of rows that it is, unless the class holds a reduction, which has
-        the same cuts, or a map may hold the sum."""
+        """A product with one row or column as the sums of rows that it is, unless the class holds a reduction, which
+        has the same cuts, or a map may hold the sum."""
         batch, m, k, n = node.attrs
         of_class = self.snapshot.of_class(node.cls)
         if not is_row_sum(node.attrs) or k <= self.limits.terms or any(x.op == "Red" for x in of_class):
@@ -328,7 +333,7 @@ class Grower:
         if fn in REDUCED_BY_GEMM:
             for x in self.gemms[a]:
                 assert isinstance(x.key, Product)
-                if _reduces_axis(x.key, columns):
+                if reduces_axis(x.key, columns):
                     key = Product(x.key.core, identity(rows))
                     reads = self.facts.freeze(x.reads, any_order=True)
                     yield self.make(i, (x,), Kind.GEMM_RED, key, reads, x.work + work)
@@ -603,7 +608,7 @@ class Grower:
             if sums_in_two_ways(cuts):
                 return None
             top = max(cuts, key=lambda x: (x.kind, x.work))
-            reads, work = joined(*(x.reads for x in cuts)), _shared_work(cuts)
+            reads, work = joined(*(x.reads for x in cuts)), shared_work(cuts)
             written = sum(facts.bytes[x.cls] for x in cuts)
         dtype = self.snapshot.dtype[top.cls]
         moved = facts.moved(reads) + written
@@ -669,16 +674,6 @@ class Grower:
         return all(node.attrs[0] in STEPS for node in tops if node.op == "Red")
 
 
-def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
-    """Whether the operand is an array in memory with one stride per dim, contiguous along rows or along columns."""
-    if operand.work or len(operand.reads) != 1 or operand.reads[0][1] is None:
-        return False
-    layout = operand.reads[0][1]
-    lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
-    steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
-    return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout
-
-
 class _Join(NamedTuple):
     kind: Kind
     key: Key
@@ -696,44 +691,3 @@ def _best_of_each_kind(scored: Iterable[tuple[int, _Join]], most: int) -> list[_
     for kind in sorted(by_kind):
         out += [join for _, join in sorted(by_kind[kind], key=lambda x: (x[0], x[1].leaves))[:most]]
     return out
-
-
-def _shared_work(subs: Sequence[Cut]) -> float:
-    """The work of several cuts in one kernel; shared parts are done once."""
-    total, seen = 0.0, 0
-    for x in sorted(subs, key=lambda x: -x.work):
-        inner = x.inner.bit_count()
-        new = (x.inner & ~seen).bit_count()
-        total += x.work * new / inner if inner else x.work
-        seen |= x.inner
-    return total
-
-
-def _viewed_rows(key: Rows, layout: Layout, size: int, bijective: bool) -> Rows | None:
-    """The row domain through a view: a reduction read back by its row, or any bijective view of the whole."""
-    if key.layout is None:
-        repeated = spread(layout, key.rows, key.columns) if key.level == "red" else None
-        if repeated is not None:
-            return Rows(key.rows, key.columns, "full", None if repeated.is_identity(layout.size) else repeated)
-        return key._replace(layout=layout) if bijective else None
-    moved = compose(key.layout, layout) if bijective else None
-    if moved is None:
-        return None
-    return key._replace(layout=None if moved.is_identity(size) else moved)
-
-
-def _reduces_axis(key: Product, columns: int) -> bool:
-    """Whether each innermost run of `columns` elements covers all of the product's last or middle axis."""
-    _, m, _, n = key.core.dims
-    first = compose(key.layout, strided(0, ((columns, 1),)))
-    return (columns == n and first == identity(n)) or (columns == m and first == strided(0, ((m, n),)))
-
-
-def reduced_stride(cut: Cut) -> int:
-    """The stride, in the product's output, of the axis that a GEMM_RED reduces: 1 for the last axis."""
-    (operand,) = cut.subs
-    assert isinstance(operand.key, Product)
-    assert isinstance(cut.key, Product)
-    columns = operand.key.layout.size // cut.key.layout.size
-    first = compose(operand.key.layout, strided(0, ((columns, 1),)))
-    return first.dims[0][1] if first is not None and first.dims else 1

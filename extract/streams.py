@@ -201,8 +201,8 @@ class Streams:
         return self.core(list(products.values()), totals=(*a.totals, *b.totals))
 
     def with_totals(self, x: Cut, among: int, rows: Sequence[Sequence[Cut]]) -> Iterator[Kept]:
-        """An operator behind products that reads one of the classes `among` its leaves as a total which the products make
-        on their walk, given the cuts of rows of every class. Products are turned for totals of columns."""
+        """An operator behind products that reads one of the classes `among` its leaves as a total, which the products
+        make on their walk, given the cuts of rows of every class. Products are turned for totals of columns."""
         assert isinstance(x.key, Product)
         core = x.key.core
         lengths = {self.snapshot.nodes[p.node].attrs[2] for p in core.products}
@@ -237,7 +237,8 @@ class Streams:
         return self._kept[x, total]
 
     def _kept_as(self, x: Cut, c: int, total: Cut, key: Product, products: Sequence[Factors]) -> Kept | None:
-        core = self.core(products, totals=(*key.core.totals, total))
+        leaves = x.leaves & ~(1 << c) | total.leaves
+        core = None if leaves & (x.inner | total.inner) else self.core(products, totals=(*key.core.totals, total))
         if core is None:
             return None
         _, _, _, n = core.dims
@@ -247,9 +248,7 @@ class Streams:
         reads = tuple(read for read in x.reads if read[0] != c)
         return Kept(tuple(_replaced(y, {c: total}) for y in x.subs), Product(core, key.layout), reads, work)
 
-    def core(
-        self, products: Sequence[Factors], beside: Sequence[Cut] = (), totals: Sequence[Cut] = ()
-    ) -> Core | None:
+    def core(self, products: Sequence[Factors], beside: Sequence[Cut] = (), totals: Sequence[Cut] = ()) -> Core | None:
         """The products in one stream that also writes elements beside them, and makes totals of its rows for its
         epilogue; None if no walks compute these."""
         order = sorted(products, key=lambda x: x.key)

@@ -68,9 +68,9 @@ class _Joining:
     def outputs(self, job: Job) -> tuple[Node, ...]:
         nodes = operands_first(job.outputs, job.inputs)
         names = {x.node: self._product(x) for x in self.stream.products}
-        places = {n.attrs[0]: None for n in nodes if n.op == "V" and n.size == self.rows * self.width}
-        places = {identity(self.rows * self.width): None} | places
-        of_rows = {compose(self.spread, place): place for place in places if is_bijective(place, self.rows * self.width)}
+        size = self.rows * self.width
+        places = [identity(size), *(n.attrs[0] for n in nodes if n.op == "V" and is_bijective(n.attrs[0], size))]
+        of_rows = {compose(self.spread, place): place for place in places}
         above = set(self.whole)
         for n in nodes:
             if any(a in above for a in n.args):
