@@ -191,7 +191,7 @@ class Streams:
         those with several the `leading` ones."""
         turned = a.turned or b.turned
         (of_a, first), (of_b, second) = a.facing(turned), b.facing(turned)
-        if any(of_a[i] != of_b[i] for i in (0, 1, 3)):
+        if any(of_a[i] != of_b[i] for i in (0, 1, 3)) or any(x.totals and x.turned != turned for x in (a, b)):
             return None
         if not (a in leading and b in leading) and _computed(first[0].left) != _computed(second[0].left):
             return None
@@ -208,7 +208,8 @@ class Streams:
         lengths = {self.snapshot.nodes[p.node].attrs[2] for p in core.products}
         for c in bits(among):
             read = [layout for leaf, layout, _ in x.reads if leaf == c]
-            for turned in (core.turned, not core.turned) if len(read) == 1 and read[0] is not None else ():
+            ways = (core.turned,) if core.totals else (core.turned, not core.turned)
+            for turned in ways if len(read) == 1 and read[0] is not None else ():
                 dims, layout = core.facing(turned)[0], x.key.facing(turned)
                 if layout is None or read[0] != compose(row_of(dims), layout):
                     continue
