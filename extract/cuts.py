@@ -6,9 +6,10 @@ The kind of a cut decides what its kernel may hold:
               terms, which each element writes out
     GEMM      one product of POINT operands (prologues), then pointwise operators and bijective views (its epilogue)
     GEMM_RED  such a product reduced over one whole axis of its output
-    ROW       pointwise operators and reductions over rows of one length, a row to a workgroup
+    ROW       pointwise operators and reductions over rows of one length, a row to a workgroup; products of one row or
+              column are such reductions
     STREAM    products of one left operand that is made on the way, along k, from reductions over it, inner products
-              and POINT operands; then an epilogue as that of a GEMM
+              and POINT operands; then an epilogue as that of a GEMM, which also reads totals along k
     OPAQUE    an operator with unknown meaning
 
 Views include masks and windows, so an implicit-gemm convolution is a GEMM over a window view.

@@ -27,7 +27,7 @@ from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 from eqsat.streams.stream import walks
-from support import columns
+from support import columns, late
 from support import gpu_support as s
 
 ARCH = "gfx942"
@@ -361,37 +361,18 @@ def test_elements_and_totals_are_written_on_the_way() -> None:
 # Totals behind products
 
 
-def late(sizes: Sizes, dtype: str, long: bool = False) -> dict[str, Node]:
-    """Products whose epilogue reads totals of their rows or columns."""
-    batch, m, k, n = sizes
-    x, w, y = (s.array(name, batch * k * edge, dtype) for name, edge in (("x", m), ("values", n), ("y", n)))
-    e = s.un("exp", x if long else scores(sizes, dtype))
-    logits = x if long else scores(sizes, dtype)
-    below = s.un("exp", s.bin_("sub", logits, s.along_columns(s.reduced("max", logits, k), k)))
-    square = s.reduced("sum", s.bin_("mul", x, x), k)
-    length = s.un("sqrt", s.bin_("add", square, s.full(1, square)))
-    column = s.reduced("sum", s.bin_("mul", y, y), k)
-    repeated = s.view(lay.strided(0, ((batch, n), (m, 0), (n, 1))), s.un("rsqrt", column))
-    return {
-        "divided by sums": s.bin_("div", s.times(sizes, e, w), s.along_columns(s.reduced("sum", e, k), n)),
-        "below the maximum": s.bin_("div", s.times(sizes, below, w), s.along_columns(s.reduced("sum", below, k), n)),
-        "a norm": s.bin_("div", s.times(sizes, x, w), s.along_columns(length, n)),
-        "norms of columns": s.bin_("mul", s.times(sizes, x, s.transposed(y, (batch, n, k), (0, 2, 1))), repeated),
-    }
-
-
 @pytest.mark.parametrize(("arch", "dtype"), [("gfx942", "float32"), ("gfx1100", "float16"), ("sm_90", "bfloat16")])
 @pytest.mark.parametrize("sizes", [SIZES, (1, 40, 70, 40)])
 def test_totals_behind_products_are_read_by_their_epilogue(sizes: Sizes, arch: str, dtype: str) -> None:
     """Of rows and of columns, also where there are as many of both."""
-    cases = [stream_case(name, output, arch=arch) for name, output in late(sizes, dtype).items()]
+    cases = [stream_case(name, output, arch=arch) for name, output in late.examples(sizes, dtype).items()]
     assert [len(case.chain.kernels) for case in cases] == [1] * len(cases)
     s.check(cases, arch, order=3)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_totals_of_slices_are_joined_with_the_products(dtype: str) -> None:
-    cases = [stream_case(n, out, units=16) for n, out in late((2, 5, 1031, 18), dtype, long=True).items()]
+    cases = [stream_case(n, out, units=16) for n, out in late.examples((2, 5, 1031, 18), dtype, long=True).items()]
     assert [[k.family for k in case.chain.kernels] for case in cases] == [["stream", "row"]] * len(cases)
     s.check(cases, ARCH)
 
