@@ -12,13 +12,15 @@ from eqsat.extract.cuts import Cut, Index, Kind
 from eqsat.layout.arithmetic import Layout, compose, strided
 from eqsat.program.core import CAST, Node, make
 from eqsat.program.node import STEPS, terms_of
+from eqsat.streams.row_sums import row_sum
 
 
 class Body:
     """A kernel's expressions. `read` gives the node of a class that the kernel does not compute.
 
-    With `written_out`, sums that each element computes by itself are written term by term: what is left of products
-    and reductions is what the kernel is built around. Without such `sums`, the expressions are the same.
+    With `written_out`, sums that each element computes by itself are written term by term, and products that are sums
+    of rows as reductions: what is left of products and reductions is what the kernel is built around. Without such
+    `sums`, the expressions are the same.
     """
 
     def __init__(self, snapshot: Snapshot, read: Callable[[int], Node], written_out: bool = False) -> None:
@@ -46,12 +48,20 @@ class Body:
             else:
                 top = self._snapshot.nodes[cut.node]
                 subs = self.nodes(cut.subs)
-                alone = cut.kind == Kind.POINT and terms_of(top.op, top.attrs) > 0
-                self.sums |= alone
-                written_out = alone and self._written_out
-                found = _term_by_term(top.op, top.attrs, subs) if written_out else make(top.op, top.attrs, subs)
+                found = self._made(cut.kind, top, subs)
             self._nodes[cut.cls] = found
         return found
+
+    def _made(self, kind: Kind, top: ENode, operands: Sequence[Node]) -> Node:
+        """The operator at the top of a cut of this kind."""
+        alone = kind == Kind.POINT and terms_of(top.op, top.attrs) > 0
+        of_rows = kind == Kind.ROW and top.op == "MM"
+        self.sums |= alone or of_rows
+        if alone and self._written_out:
+            return _term_by_term(top.op, top.attrs, operands)
+        if of_rows and self._written_out:
+            return row_sum(top.attrs, operands)
+        return make(top.op, top.attrs, operands)
 
 
 def _term_by_term(op: str, attrs: Sequence[Any], operands: Sequence[Node]) -> Node:

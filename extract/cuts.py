@@ -6,9 +6,10 @@ The kind of a cut decides what its kernel may hold:
               terms, which each element writes out
     GEMM      one product of POINT operands (prologues), then pointwise operators and bijective views (its epilogue)
     GEMM_RED  such a product reduced over one whole axis of its output
-    ROW       pointwise operators and reductions over rows of one length, a row to a workgroup
+    ROW       pointwise operators and reductions over rows of one length, a row to a workgroup; products of one row or
+              column are such reductions
     STREAM    products of one left operand that is made on the way, along k, from reductions over it, inner products
-              and POINT operands; then an epilogue as that of a GEMM
+              and POINT operands; then an epilogue as that of a GEMM, which also reads totals along k
     OPAQUE    an operator with unknown meaning
 
 Views include masks and windows, so an implicit-gemm convolution is a GEMM over a window view.
@@ -27,7 +28,7 @@ from eqsat.base.graphs import components
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Gemm, Run, read_bytes
-from eqsat.layout.arithmetic import Layout, compose, identity
+from eqsat.layout.arithmetic import Layout, compose, identity, row_major, spread, strided
 from eqsat.program.node import FEW_TERMS
 from eqsat.streams.turned import swapped
 
@@ -151,6 +152,7 @@ class Core:
         ways: how it may run, including the time of its prologues; `reduced` is how it runs if it is also reduced,
             which a stream cannot be.
         wide: whether an operand reads more than `WIDE` arrays.
+        totals: reductions of rows along the axis of a product, which a stream makes for its epilogue to read.
         turned: whether the products are.
     """
 
@@ -159,6 +161,7 @@ class Core:
     bytes: float
     ways: tuple[Gemm, ...]
     reduced: Gemm | None = None
+    totals: tuple[Cut, ...] = ()
     wide: bool = field(init=False)
     turned: bool = field(init=False)
 
@@ -328,6 +331,57 @@ def parts(cuts: Iterable[Cut]) -> list[Cut]:
             found[id(x)] = x
             stack.extend(reversed(x.subs))
     return list(found.values())
+
+
+def is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
+    """Whether the operand is an array in memory with one stride per dim, contiguous along rows or along columns."""
+    if operand.work or len(operand.reads) != 1 or operand.reads[0][1] is None:
+        return False
+    layout = operand.reads[0][1]
+    lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
+    steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
+    return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout
+
+
+def shared_work(subs: Sequence[Cut]) -> float:
+    """The work of several cuts in one kernel; shared parts are done once."""
+    total, seen = 0.0, 0
+    for x in sorted(subs, key=lambda x: -x.work):
+        inner = x.inner.bit_count()
+        new = (x.inner & ~seen).bit_count()
+        total += x.work * new / inner if inner else x.work
+        seen |= x.inner
+    return total
+
+
+def viewed_rows(key: Rows, layout: Layout, size: int, bijective: bool) -> Rows | None:
+    """The row domain through a view: a reduction read back by its row, or any bijective view of the whole."""
+    if key.layout is None:
+        repeated = spread(layout, key.rows, key.columns) if key.level == "red" else None
+        if repeated is not None:
+            return Rows(key.rows, key.columns, "full", None if repeated.is_identity(layout.size) else repeated)
+        return key._replace(layout=layout) if bijective else None
+    moved = compose(key.layout, layout) if bijective else None
+    if moved is None:
+        return None
+    return key._replace(layout=None if moved.is_identity(size) else moved)
+
+
+def reduces_axis(key: Product, columns: int) -> bool:
+    """Whether each innermost run of `columns` elements covers all of the product's last or middle axis."""
+    _, m, _, n = key.core.dims
+    first = compose(key.layout, strided(0, ((columns, 1),)))
+    return (columns == n and first == identity(n)) or (columns == m and first == strided(0, ((m, n),)))
+
+
+def reduced_stride(cut: Cut) -> int:
+    """The stride, in the product's output, of the axis that a GEMM_RED reduces: 1 for the last axis."""
+    (operand,) = cut.subs
+    assert isinstance(operand.key, Product)
+    assert isinstance(cut.key, Product)
+    columns = operand.key.layout.size // cut.key.layout.size
+    first = compose(operand.key.layout, strided(0, ((columns, 1),)))
+    return first.dims[0][1] if first is not None and first.dims else 1
 
 
 class Facts:

@@ -25,15 +25,21 @@ from eqsat.extract.cuts import (
     Read,
     Rows,
     Slot,
+    is_matrix,
     joined,
     parts,
+    reduced_stride,
+    reduces_axis,
+    shared_work,
     sums_in_two_ways,
     turned_dims,
+    viewed_rows,
 )
 from eqsat.extract.streams import Streams
 from eqsat.gpu.table.limits import KEPT_REGISTERS, MOST_THREADS
-from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, of_pad, row_major, spread, strided
+from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, of_pad, strided
 from eqsat.program.node import STEPS, terms_of
+from eqsat.streams.row_sums import factors, is_row_sum
 from eqsat.streams.turned import swapped
 
 K = TypeVar("K", bound=Key)
@@ -103,6 +109,8 @@ class Grower:
         self._indices = made.indices
         self.crowded = False
         """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
+        self._of_rows = 0
+        """The classes, as a bit set, that are computed and may be a reduction of rows."""
         self._leading: set[Core] = set()
         self._beneath: dict[int, int] = {}
 
@@ -134,6 +142,8 @@ class Grower:
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
         self.streamed[c] = [x for x in cuts if x.kind == Kind.STREAM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+        if self.facts.computed >> c & 1 and any(isinstance(x.key, Rows) and x.key.level == "red" for x in self.rows[c]):
+            self._of_rows |= 1 << c
         best_products = (*self.gemms[c][: self.limits.lefts], *self.streamed[c][: self.limits.lefts])
         self._leading.update(x.key.core for x in best_products if isinstance(x.key, Product))
         best = min(cuts, key=lambda x: (x.score, x.price), default=None)
@@ -156,7 +166,7 @@ class Grower:
             return None
         b, m, k, n = node.attrs
         shapes = (b, m, k), (b, k, n)
-        if not all(_is_matrix(x, shape) for x, shape in zip(cut.subs, shapes, strict=True)):
+        if not all(is_matrix(x, shape) for x, shape in zip(cut.subs, shapes, strict=True)):
             return None
         assert isinstance(cut.key, Product)
         moved = cut.key.core.bytes + self.facts.bytes[cut.cls]
@@ -182,8 +192,20 @@ class Grower:
             if cut is None:
                 reads = joined(*(x.reads for x in subs))
                 on_chip = kind == Kind.ROW and any(x.on_chip for x in subs)
-                cut = self.make(i, subs, kind, key, reads, _shared_work(subs) + work, on_chip)
+                cut = self.make(i, subs, kind, key, reads, shared_work(subs) + work, on_chip)
             yield cut
+            if cut is not None and isinstance(cut.key, Product):
+                yield from self.with_totals(i, cut)
+
+    def with_totals(self, i: int, x: Cut) -> Iterator[Cut | None]:
+        """An operator behind products, where these make on their walk what it reads of their rows or columns."""
+        assert isinstance(x.key, Product)
+        new = x.leaves & self._of_rows
+        for y in x.subs:
+            new &= ~(y.leaves if y.kind != Kind.POINT else 0)
+        if new:
+            for kept in self.streams.with_totals(x, new, self.rows):
+                yield self.make(i, kept.subs, Kind.STREAM, kept.key, kept.reads, x.work + kept.work)
 
     def view(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Any view of points, bijective views of products and rows, and a row's reduction read back by the row."""
@@ -211,7 +233,7 @@ class Grower:
                     yield self.make(i, (x,), x.kind, Product(x.key.core, moved), reads, x.work)
         for x in self.rows[a]:
             assert isinstance(x.key, Rows)
-            key = _viewed_rows(x.key, layout, size, bijective)
+            key = viewed_rows(x.key, layout, size, bijective)
             if key is not None:
                 reads = self.facts.through(x.reads, layout, size)
                 on_chip = x.on_chip or key.level != x.key.level
@@ -233,6 +255,27 @@ class Grower:
             )
         yield from self.walks(i, node)
         yield from self.in_place(i, node)
+        yield from self.row_sums(i, node)
+
+    def row_sums(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """A product with one row or column as the sums of rows that it is, unless the class holds a reduction, which
+        has the same cuts, or a map may hold the sum."""
+        batch, m, k, n = node.attrs
+        of_class = self.snapshot.of_class(node.cls)
+        if not is_row_sum(node.attrs) or k <= self.limits.terms or any(x.op == "Red" for x in of_class):
+            return
+        rows = Rows(batch * m * n, k, "red")
+        work = work_of("mul", rows.rows * k) + work_of("sum", rows.rows * k)
+        left, right = ([*self.points[a]] for a in node.args)
+        left += [x for x in self.rows[node.args[0]] if n == 1 and x.key == rows._replace(level="full")]
+        for join in self._joins([left, right], self.limits.leaves):
+            reads = [
+                self.facts.freeze(self.facts.through(x.reads, layout, self.snapshot.size[x.cls]), any_order=True)
+                for x, layout in zip(join.subs, factors(node.attrs), strict=True)
+            ]
+            again = sum(x.work * rows.rows * k / max(self.snapshot.size[x.cls], 1) for x in join.subs)
+            on_chip = any(x.on_chip for x in join.subs)
+            yield self.make(i, join.subs, Kind.ROW, rows, joined(*reads), again + work, on_chip)
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A product with an operand that is made on the way, where that costs less than to write and read it; the
@@ -290,7 +333,7 @@ class Grower:
         if fn in REDUCED_BY_GEMM:
             for x in self.gemms[a]:
                 assert isinstance(x.key, Product)
-                if _reduces_axis(x.key, columns):
+                if reduces_axis(x.key, columns):
                     key = Product(x.key.core, identity(rows))
                     reads = self.facts.freeze(x.reads, any_order=True)
                     yield self.make(i, (x,), Kind.GEMM_RED, key, reads, x.work + work)
@@ -565,7 +608,7 @@ class Grower:
             if sums_in_two_ways(cuts):
                 return None
             top = max(cuts, key=lambda x: (x.kind, x.work))
-            reads, work = joined(*(x.reads for x in cuts)), _shared_work(cuts)
+            reads, work = joined(*(x.reads for x in cuts)), shared_work(cuts)
             written = sum(facts.bytes[x.cls] for x in cuts)
         dtype = self.snapshot.dtype[top.cls]
         moved = facts.moved(reads) + written
@@ -575,7 +618,7 @@ class Grower:
             beside = [x for x in cuts if x.kind != top.kind] if top.kind == Kind.STREAM else []
             if not beside:
                 return self._product_run(top.key.core, cuts, moved, work, dtype)
-            core = self.streams.core(top.key.core.products, beside)
+            core = self.streams.core(top.key.core.products, beside, top.key.core.totals)
             return core and self._product_run(core, [x for x in cuts if x not in beside], moved, work, dtype)
         return Run(self.prices.pointwise(self.snapshot.size[top.cls], moved, work, dtype))
 
@@ -631,16 +674,6 @@ class Grower:
         return all(node.attrs[0] in STEPS for node in tops if node.op == "Red")
 
 
-def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
-    """Whether the operand is an array in memory with one stride per dim, contiguous along rows or along columns."""
-    if operand.work or len(operand.reads) != 1 or operand.reads[0][1] is None:
-        return False
-    layout = operand.reads[0][1]
-    lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
-    steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
-    return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout
-
-
 class _Join(NamedTuple):
     kind: Kind
     key: Key
@@ -658,44 +691,3 @@ def _best_of_each_kind(scored: Iterable[tuple[int, _Join]], most: int) -> list[_
     for kind in sorted(by_kind):
         out += [join for _, join in sorted(by_kind[kind], key=lambda x: (x[0], x[1].leaves))[:most]]
     return out
-
-
-def _shared_work(subs: Sequence[Cut]) -> float:
-    """The work of several cuts in one kernel; shared parts are done once."""
-    total, seen = 0.0, 0
-    for x in sorted(subs, key=lambda x: -x.work):
-        inner = x.inner.bit_count()
-        new = (x.inner & ~seen).bit_count()
-        total += x.work * new / inner if inner else x.work
-        seen |= x.inner
-    return total
-
-
-def _viewed_rows(key: Rows, layout: Layout, size: int, bijective: bool) -> Rows | None:
-    """The row domain through a view: a reduction read back by its row, or any bijective view of the whole."""
-    if key.layout is None:
-        repeated = spread(layout, key.rows, key.columns) if key.level == "red" else None
-        if repeated is not None:
-            return Rows(key.rows, key.columns, "full", None if repeated.is_identity(layout.size) else repeated)
-        return key._replace(layout=layout) if bijective else None
-    moved = compose(key.layout, layout) if bijective else None
-    if moved is None:
-        return None
-    return key._replace(layout=None if moved.is_identity(size) else moved)
-
-
-def _reduces_axis(key: Product, columns: int) -> bool:
-    """Whether each innermost run of `columns` elements covers all of the product's last or middle axis."""
-    _, m, _, n = key.core.dims
-    first = compose(key.layout, strided(0, ((columns, 1),)))
-    return (columns == n and first == identity(n)) or (columns == m and first == strided(0, ((m, n),)))
-
-
-def reduced_stride(cut: Cut) -> int:
-    """The stride, in the product's output, of the axis that a GEMM_RED reduces: 1 for the last axis."""
-    (operand,) = cut.subs
-    assert isinstance(operand.key, Product)
-    assert isinstance(cut.key, Product)
-    columns = operand.key.layout.size // cut.key.layout.size
-    first = compose(operand.key.layout, strided(0, ((columns, 1),)))
-    return first.dims[0][1] if first is not None and first.dims else 1

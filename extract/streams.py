@@ -28,16 +28,17 @@ from eqsat.extract.cuts import (
     Rows,
     bits,
     joined,
+    parts,
     turned_dims,
 )
 from eqsat.gpu.table.streams import STREAM_DTYPES, WalkForm
-from eqsat.layout.arithmetic import identity
+from eqsat.layout.arithmetic import compose, identity
 from eqsat.program.core import Node, make
 from eqsat.program.node import is_elementwise
 from eqsat.streams.masks import Band
 from eqsat.streams.shifts import in_fewest_passes
 from eqsat.streams.stream import NotAStream, Statistic, Stream
-from eqsat.streams.turned import swapped
+from eqsat.streams.turned import row_of, swapped
 
 
 class Made(NamedTuple):
@@ -45,6 +46,20 @@ class Made(NamedTuple):
 
     cut: Cut
     apart: int
+
+
+class Kept(NamedTuple):
+    """How an operator behind products reads a total that these make on their walk.
+
+    Attributes:
+        subs: the cuts of its operands, with the total inside; `key` are the products, with the total.
+        reads: what is left to read; `work` are the vector operations on the total, at each element.
+    """
+
+    subs: tuple[Cut, ...]
+    key: Product
+    reads: tuple[Read, ...]
+    work: float
 
 
 class _Left(NamedTuple):
@@ -86,6 +101,7 @@ class Streams:
         self._cores: dict[object, Core | None] = {}
         self._lefts: dict[object, _Left | None] = {}
         self._analysed: dict[object, tuple[_Left | None, list[int]]] = {}
+        self._kept: dict[tuple[Cut, Cut], Kept | None] = {}
 
     def has_transpose(self, node: ENode) -> bool:
         """Whether the class of a product holds the transpose of a product of its dims, turned."""
@@ -175,29 +191,82 @@ class Streams:
         those with several the `leading` ones."""
         turned = a.turned or b.turned
         (of_a, first), (of_b, second) = a.facing(turned), b.facing(turned)
-        if any(of_a[i] != of_b[i] for i in (0, 1, 3)):
+        if any(of_a[i] != of_b[i] for i in (0, 1, 3)) or any(x.totals and x.turned != turned for x in (a, b)):
             return None
         if not (a in leading and b in leading) and _computed(first[0].left) != _computed(second[0].left):
             return None
         products = {p.key: p for p in (*first, *second)}
-        return self.core(list(products.values())) if len({p.node for p in products.values()}) == len(products) else None
+        if len({p.node for p in products.values()}) < len(products):
+            return None
+        return self.core(list(products.values()), totals=(*a.totals, *b.totals))
 
-    def core(self, products: Sequence[Factors], beside: Sequence[Cut] = ()) -> Core | None:
-        """The products in one stream that also writes elements beside them; None if no walks compute these."""
+    def with_totals(self, x: Cut, among: int, rows: Sequence[Sequence[Cut]]) -> Iterator[Kept]:
+        """An operator behind products that reads one of the classes `among` its leaves as a total, which the products
+        make on their walk, given the cuts of rows of every class. Products are turned for totals of columns."""
+        assert isinstance(x.key, Product)
+        core = x.key.core
+        lengths = {self.snapshot.nodes[p.node].attrs[2] for p in core.products}
+        for c in bits(among):
+            read = [layout for leaf, layout, _ in x.reads if leaf == c]
+            ways = (core.turned,) if core.totals else (core.turned, not core.turned)
+            for turned in ways if len(read) == 1 and read[0] is not None else ():
+                dims, layout = core.facing(turned)[0], x.key.facing(turned)
+                if layout is None or read[0] != compose(row_of(dims), layout):
+                    continue
+                keys = [Rows(dims[0] * dims[1], length, "red") for length in lengths]
+                totals = [y for y in rows[c] if y.key in keys]
+                if totals:
+                    kept = self._with_total(x, c, totals, Product(core, layout), turned)
+                    if kept is not None:
+                        yield kept
+                    break
+
+    def _with_total(self, x: Cut, c: int, totals: Sequence[Cut], key: Product, turned: bool) -> Kept | None:
+        """With the one of these cuts of class `c` that reads the fewest arrays that the walk does not read anyway."""
+        _, products = key.core.facing(turned)
+        inside = {y.cls: y for y in parts(p.left for p in products) if y.node >= 0}
+        given = sum(1 << d for d in inside)
+        for p in products:
+            given |= p.left.leaves
+
+        def more(y: Cut) -> tuple[int, int]:
+            return (y.leaves & self.facts.computed & ~given).bit_count(), y.price
+
+        total = min(totals, key=more)
+        if (x, total) not in self._kept:
+            self._kept[x, total] = self._kept_as(x, c, _replaced(total, inside), key, products)
+        return self._kept[x, total]
+
+    def _kept_as(self, x: Cut, c: int, total: Cut, key: Product, products: Sequence[Factors]) -> Kept | None:
+        leaves = x.leaves & ~(1 << c) | total.leaves
+        core = None if leaves & (x.inner | total.inner) else self.core(products, totals=(*key.core.totals, total))
+        if core is None:
+            return None
+        _, _, _, n = core.dims
+        nodes = ((y, self.snapshot.nodes[y.node]) for y in parts((total,)) if y.kind == Kind.ROW and y.node >= 0)
+        of_rows = [node for y, node in nodes if y.key == total.key and is_elementwise(node.op)]
+        work = sum(work_of(t.attrs[0] if t.attrs else "where", n * self.snapshot.size[t.cls]) for t in of_rows)
+        reads = tuple(read for read in x.reads if read[0] != c)
+        return Kept(tuple(_replaced(y, {c: total}) for y in x.subs), Product(core, key.layout), reads, work)
+
+    def core(self, products: Sequence[Factors], beside: Sequence[Cut] = (), totals: Sequence[Cut] = ()) -> Core | None:
+        """The products in one stream that also writes elements beside them, and makes totals of its rows for its
+        epilogue; None if no walks compute these."""
         order = sorted(products, key=lambda x: x.key)
-        key = (*(x.key for x in order), *map(_computed, beside))
+        of_rows = {_computed(x): x for x in totals}
+        key = tuple(x.key for x in order), tuple(map(_computed, beside)), tuple(sorted(of_rows))
         if key not in self._cores:
-            self._cores[key] = self._made(tuple(order), beside)
+            self._cores[key] = self._made(tuple(order), beside, tuple(of_rows[x] for x in sorted(of_rows)))
         return self._cores[key]
 
-    def _made(self, products: tuple[Factors, ...], beside: Sequence[Cut]) -> Core | None:
+    def _made(self, products: tuple[Factors, ...], beside: Sequence[Cut], totals: tuple[Cut, ...]) -> Core | None:
         tops = [self.snapshot.nodes[x.node] for x in products]
         groups: dict[int, list[Factors]] = {}
         for top, x in zip(tops, products, strict=True):
             groups.setdefault(top.attrs[2], []).append(x)
         dtype, *others = {self.snapshot.dtype[top.cls] for top in tops}
         turned, *both = {x.turned for x in products}
-        if dtype not in STREAM_DTYPES or others or both:
+        if dtype not in STREAM_DTYPES or others or both or any(x.right.kind != Kind.POINT for x in products):
             return None
         b, m, _, n = dims = turned_dims(tops[0].attrs) if turned else tops[0].attrs
         walks: list[Walk] = []
@@ -206,20 +275,24 @@ class Streams:
             different = {_computed(x.left): x.left for x in group}
             if beside and (len(different) > 1 or len(groups) > 1):
                 return None
-            lefts = [self._left_of(x, (b, m, length), turned, beside) for x in different.values()]
+            along = _beside_lefts(list(different.values()), [x for x in totals if _columns(x) == length])
+            lefts = [self._left_of(x, (b, m, length), turned, beside, own) for x, own in along]
             if None in lefts:
                 return None
             walks.append(_walk_of([x for x in lefts if x is not None], length, group))
             reads += [x.reads for x in lefts if x is not None] + [x.right.reads for x in group]
         ways = self.prices.streamed(b, m, n, dtype, walks)
-        return Core(products, dims, self.facts.moved(joined(*reads), any_order=True), ways) if ways else None
+        moved = self.facts.moved(joined(*reads), any_order=True)
+        return Core(products, dims, moved, ways, totals=totals) if ways else None
 
-    def _left_of(self, cut: Cut, dims: tuple[int, int, int], turned: bool, beside: Sequence[Cut]) -> _Left | None:
-        key = dims, turned, tuple(map(_computed, (cut, *beside)))
+    def _left_of(
+        self, cut: Cut, dims: tuple[int, int, int], turned: bool, beside: Sequence[Cut], totals: Sequence[Cut]
+    ) -> _Left | None:
+        key = dims, turned, tuple(map(_computed, (cut, *beside, *totals)))
         if key not in self._lefts:
             read: dict[int, Node] = {}
             body = Body(self.snapshot, lambda c: self._read(c, read), written_out=True)
-            (left,), others = body.nodes((cut,)), body.nodes(beside)
+            (left,), others = body.nodes((cut,)), body.nodes((*beside, *totals))
             if turned:
                 b, m, length = dims
                 left = make("V", (swapped(b, length, m),), (left,))
@@ -312,7 +385,8 @@ class Streams:
 @lru_cache(maxsize=1 << 12)
 def _stream_of(outputs: tuple[Node, ...], dims: tuple[int, int, int], corrected: bool) -> Stream | None:
     """The stream that makes the first output on the way as a left operand with these dims, and writes the others beside
-    it; None if no single walk does. Its arrays are named by their order, so that equal layers are analysed once."""
+    it, or keeps them where they are of one value a row; None if no single walk does. Its arrays are named by their
+    order, so that equal layers are analysed once."""
     left, *others = outputs
     batch, _, length = dims
     column = make("In", ("column", batch * length, left.dtype))
@@ -323,6 +397,22 @@ def _stream_of(outputs: tuple[Node, ...], dims: tuple[int, int, int], corrected:
     except NotAStream:
         return None
     return stream if _of_one_type(stream) else None
+
+
+def _columns(total: Cut) -> int:
+    """How many elements each row has of which this is a total."""
+    assert isinstance(total.key, Rows)
+    return total.key.columns
+
+
+def _beside_lefts(lefts: Sequence[Cut], totals: Sequence[Cut]) -> list[tuple[Cut, list[Cut]]]:
+    """Left operands of one walk, each with the totals that have most in common with it."""
+    along: list[tuple[Cut, list[Cut]]] = [(x, []) for x in lefts]
+    for total in totals:
+        own = total.leaves | total.inner
+        _, nearest = max(along, key=lambda pair: (own & (pair[0].leaves | pair[0].inner)).bit_count())
+        nearest.append(total)
+    return along
 
 
 def _computed(x: Cut) -> tuple[int, Inside]:

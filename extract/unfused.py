@@ -95,6 +95,14 @@ class UnfusedGrower(Grower):
         """None: each sum is an operator."""
         yield from ()
 
+    def row_sums(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """None: each product is an operator."""
+        yield from ()
+
+    def with_totals(self, i: int, x: Cut) -> Iterator[Cut | None]:
+        """None: nothing walks."""
+        yield from ()
+
     def price(self, cut: Cut) -> bool:
         """As for a fused kernel, plus the copies for each operand whose view the operator does not handle itself; the
         copies alone for a view."""

@@ -13,7 +13,7 @@ from eqsat.extract.cuts import Kind
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.code.errors import NotLowerable
-from eqsat.gpu.launch.streams import walks_of
+from eqsat.gpu.launch.streams import ask_template, walks_of
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.program.core import Node, make, topological
 from eqsat.program.node import substitute
@@ -51,6 +51,7 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device) -> dict[str, A
     outputs, inputs = _together(plan, first, second)
     try:
         lines = walks_of(outputs, inputs, device, plan.exact)
+        ask_template(outputs, inputs, device, plan.exact)
     except (NotAStream, NotLowerable) as reason:
         one = _one_with_operands(outputs, inputs, device, plan.exact)
         if one is None or one <= apart:

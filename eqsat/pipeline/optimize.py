@@ -190,9 +190,14 @@ def _passed(
             refused.append(error)
             continue
         # Where parts stay as written, plans that differed in these are one.
-        if all(result.report["kernels"] != known.report["kernels"] for known, _ in passed):
+        if all(_kernels(result) != _kernels(known) for known, _ in passed):
             passed.append((result, selection))
     return passed
+
+
+def _kernels(result: Result) -> frozenset[object]:
+    """What the kernels of a result compute from what, in whichever order they are launched."""
+    return frozenset((k.family, k.outputs, k.inputs, k.predicted_us) for k in result.plan.kernels)
 
 
 def _another(deadline: Deadline, made: Callable[..., Result], selection: Selection, explaining: float) -> Result | None:

@@ -216,9 +216,15 @@ def constant_node(value: ConstArray, constants: dict[str, Array]) -> Node:
     return make("Const", (value.digest, flat.size, dtype))
 
 
+FEW_BYTES = 1 << 16
+"""Bytes of a constant that take no time to read beside a launch: its repeats stay, as views of it only add forms."""
+
+
 def without_repeats(value: Array) -> Array:
-    """An array once along each axis where all its slices have the same bits; itself if there is none, or if all its
-    elements are the same."""
+    """An array once along each axis where all its slices have the same bits; itself if there is none, if it is small, or
+    if all its elements are the same."""
+    if value.nbytes <= FEW_BYTES:
+        return value
     once, bits = value, value.view(f"u{value.itemsize}")
     for axis, n in enumerate(value.shape):
         line = bits[(0,) * axis + (slice(None),) + (0,) * (value.ndim - axis - 1)]

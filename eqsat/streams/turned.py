@@ -5,6 +5,7 @@ reduction, the products are turned:
 
     a @ b = (b.T @ a.T).T
 
+So are products whose epilogue reads totals of their columns, which are rows of the turned ones: (a @ b) / sum_k b.
 The transpose of that operand moves through pointwise operators to arrays in memory and to inner products, which are
 turned as well. It is no work anywhere: arrays are read, and results written, with other strides.
 """
@@ -15,7 +16,7 @@ from collections.abc import Collection, Sequence
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.trampoline import Call, run
-from eqsat.layout.arithmetic import Layout, compose, identity, inverse, of_transpose
+from eqsat.layout.arithmetic import Layout, compose, identity, inverse, of_transpose, strided
 from eqsat.program.core import Node, make
 from eqsat.program.node import is_elementwise, substitute
 from eqsat.streams.stream import HEAVY, unmasked
@@ -39,10 +40,53 @@ def by_rows(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]
     ending = [n for n in ending if n not in below]
     products = [n.args for n in ending if n.op == "MM"]
     wrong = any(right in heavy for _, right in products)
-    if wrong and any(left in heavy for left, _ in products):
+    on_the_left = any(left in heavy for left, _ in products)
+    if wrong and on_the_left:
         return tuple(outputs)
+    if not wrong and not on_the_left:
+        wrong = _reads_columns(outputs, ending)
     turning = _Turning(heavy)
     return tuple(substitute(outputs, {n: run(turning.of_last(n, wrong)) for n in ending}))
+
+
+def row_of(dims: Sequence[int]) -> Layout:
+    """How the elements of products of these dims read one value a row."""
+    batch, rows, _, columns = dims
+    return strided(0, ((batch * rows, 1), (columns, 0)))
+
+
+def _column_of(dims: Sequence[int]) -> Layout:
+    batch, rows, _, columns = dims
+    return strided(0, ((batch, columns), (rows, 0), (columns, 1)))
+
+
+def _reads_columns(outputs: Sequence[Node], ending: Sequence[Node]) -> bool:
+    """Whether functions of the `ending` products read reductions at their columns, and none at their rows."""
+    if len({n.op for n in ending}) < 2:
+        return False
+    read: set[bool] = set()
+    for output in outputs:
+        at = _places(output, ending)
+        products = [(node.attrs, place) for node, place in at if node.op == "MM"]
+        for place in [place for node, place in at if node.op == "Red"]:
+            read |= {False for dims, where in products if place == compose(row_of(dims), where)}
+            read |= {True for dims, where in products if place == compose(_column_of(dims), where)}
+    return read == {True}
+
+
+def _places(output: Node, leaves: Collection[Node]) -> list[tuple[Node, Layout]]:
+    """Where the elements of an output read each of these nodes; what has no simple index map is left out."""
+    work = [(output, identity(output.size))]
+    seen: dict[tuple[Node, Layout], None] = {}
+    while work:
+        node, at = work.pop()
+        if (node, at) in seen:
+            continue
+        seen[node, at] = None
+        moved = compose(node.attrs[0], at) if node.op == "V" else at
+        if node not in leaves and moved is not None and (node.op == "V" or is_elementwise(node.op)):
+            work += [(a, moved) for a in node.args]
+    return [(node, at) for node, at in seen if node in leaves]
 
 
 def moved_down(node: Node, layout: Layout, heavy: Collection[Node]) -> Node:

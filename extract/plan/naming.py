@@ -13,6 +13,7 @@ from eqsat.program.core import Node, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, is_view
 from eqsat.program.term import topological as terms_below
+from eqsat.streams.row_sums import is_row_sum
 
 LONGEST = 4
 """Most operators that a name spells out; if there are more, it gives their number."""
@@ -160,18 +161,20 @@ def _is_broadcast(node: Node) -> bool:
 
 
 def _row_name(order: Sequence[Node], top: Node) -> str:
-    reductions = [n for n in order if n.op == "Red"]
-    columns = reductions[0].attrs[1]
+    reductions = [n for n in order if n.op == "Red"] or [n for n in order if n.op == "MM"]
+    columns = reductions[0].attrs[2 if reductions[0].op == "MM" else 1]
     rows = reductions[0].size
-    kinds = [n.attrs[0] for n in reductions]
+    kinds = ["gemv" if n.op == "MM" else n.attrs[0] for n in reductions]
     composite = _composite(order, kinds) if top.op != "Red" else None
     verb = composite or "_".join([*_spelled(order), *dict.fromkeys(kinds)])
     return f"{verb}_{rows}x{columns}"
 
 
 def _stream_name(order: Sequence[Node]) -> str:
-    """Inner products, what is done with rows, and the products that these are multiplied in."""
+    """Inner products, what is done with rows, and the products that these are multiplied in; sums of rows that are
+    written as products have no part in it."""
     products = [n for n in order if n.op == "MM"]
+    products = [n for n in products if not is_row_sum(n.attrs)] or products
     inside = set(topological(a for n in order if n.op in ("MM", "Red") for a in n.args))
     outer = [n for n in products if n not in inside]
     kinds = [n.attrs[0] for n in order if n.op == "Red"]

@@ -26,6 +26,7 @@ from eqsat.gpu.table.tiles import ranked_tiles
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 from eqsat.program.node import substitute
+from eqsat.streams.row_sums import is_row_sum, row_sum
 
 _PADDABLE = ("sum", "prod", "max", "min")
 """Reductions that more elements may leave as they are: the others give a position."""
@@ -118,8 +119,9 @@ def _joined_slices(job: Job, sliced: Sliced, target: Target) -> Chain:
 
 def _product(job: Job, target: Target) -> Chain:
     core = contraction.core_of(job)
-    if 1 in (core.attrs[1], core.attrs[3]):
-        sums = _matrix_times_vector(job, core)
+    if is_row_sum(core.attrs):
+        total = row_sum(core.attrs, core.args)
+        sums = replace(job, outputs=tuple(substitute(job.outputs, {core: total})))
         made = _rows(sums, target)
         names = dict(zip(sums.outputs, job.outputs, strict=True))
         return Chain(tuple(_renamed(k, names) for k in made.kernels), made.temporaries)
@@ -163,19 +165,6 @@ def member_choice(product: Node, target: Target, units: int) -> Choice:
     """The tuning parameters of a member of a group: the best tile with as many threads as the others have."""
     ranked = ranked_tiles(target, product.attrs, product.args[0].dtype, units)
     return Choice(tile=next(t.name for t in ranked if not t.grouped and t.threads(target) == THREADS), slices=1)
-
-
-def _matrix_times_vector(job: Job, core: Node) -> Job:
-    """The same job with the product of a matrix and a vector as the sums of rows that it is: tiles would be empty."""
-    batch, m, k, n = core.attrs
-    a, b = core.args
-    if n == 1:
-        b = make("V", (lay.strided(0, ((batch, k), (m, 0), (k, 1))),), (b,))
-    else:
-        a = make("V", (lay.strided(0, ((batch, k), (n, 0), (k, 1))),), (a,))
-        b = make("V", (lay.strided(0, ((batch, k * n), (n, 1), (k, n))),), (b,))
-    total = make("Red", ("sum", k), (make("Bin", ("mul",), (a, b)),))
-    return replace(job, outputs=tuple(substitute(job.outputs, {core: total})))
 
 
 def _slices_of_k(job: Job, core: Node, target: Target) -> int:

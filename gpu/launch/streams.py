@@ -8,6 +8,7 @@ from functools import lru_cache
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Kernel
 from eqsat.gpu.code.errors import NotLowerable
+from eqsat.gpu.families.base import Job
 from eqsat.gpu.table.streams import StreamForm, StreamTile, ranked_streams
 from eqsat.gpu.table.targets import target
 from eqsat.program.core import Node
@@ -42,6 +43,18 @@ def walks_of(outputs: Sequence[Node], inputs: Sequence[Node], device: Device, ex
         NotLowerable: operands of products are of several types, or totals are not floating.
     """
     return list(_walks_of(tuple(outputs), tuple(inputs), device.arch, int(device.units.value), exact))
+
+
+def ask_template(outputs: Sequence[Node], inputs: Sequence[Node], device: Device, exact: bool = False) -> None:
+    """Write the kernel of these outputs, which walks compute.
+
+    Raises:
+        NotLowerable: the template cannot; the message says why.
+    """
+    from eqsat.gpu.families import stream
+
+    job = Job(tuple(outputs), tuple(inputs), units=int(device.units.value))
+    stream.generate(stream.eased(job, exact), target(device.arch), exact)
 
 
 @lru_cache(maxsize=1 << 10)

@@ -46,10 +46,14 @@ def applied(weights: Node) -> Node:
     return mm(weights, x_("v", B * K * N), M, K, N, batch=B)
 
 
-def rms(x: Node, width: int) -> Node:
+def root_mean(x: Node, width: int) -> Node:
     rows = x.size // width
     mean = bin_("mul", red("sum", bin_("mul", x, x), width), full(1 / width, rows))
-    return bin_("div", x, by_row(un("sqrt", bin_("add", mean, full(1e-5, rows))), width))
+    return un("sqrt", bin_("add", mean, full(1e-5, rows)))
+
+
+def rms(x: Node, width: int) -> Node:
+    return bin_("div", x, by_row(root_mean(x, width), width))
 
 
 NORMED = mm(rms(x_("q", B * M * D), D), view(rms(x_("k", B * K * D), D), TURNED), M, D, K, batch=B)
@@ -69,6 +73,7 @@ COLUMNS = red("sum", view(scores(), lay.of_transpose((B, M, K), (0, 2, 1))), M)
 BY_COLUMN = view(COLUMNS, lay.strided(0, ((B, K), (M, 0), (K, 1))))
 LARGEST = by_row(un("cast:float32", red("argmax", scores(), K)), K)
 
+BY_ROW = lay.of_transpose((1, K, N), (0, 2, 1))
 BY_KEYS = lay.of_transpose((B, M, K), (0, 2, 1))
 W, V = c_("w", N * K), x_("v", K * M)
 LOW = mm(c_("a", 8 * K), V, 8, K, M)
@@ -96,7 +101,35 @@ ONE = [
     ("an update of low rank in columns", bin_("add", mm(W, V, N, K, M), mm(c_("b", N * 8), LOW, N, 8, M))),
 ]  # fmt: skip
 
+E, KEYS = un("exp", scores()), x_("keys", K * N)
+FALLING = un("exp", bin_("sub", scores(), by_row(red("max", scores(), K), K)))
+KEY_NORM = un("sqrt", red("sum", bin_("mul", view(KEYS, BY_ROW), view(KEYS, BY_ROW)), K))
+
+OF_COLUMNS = view(KEY_NORM, lay.strided(0, ((M, 0), (N, 1))))
+
+
+def over_rows(a: Node, total: Node, n: int = N) -> Node:
+    """Products divided by a total of each row."""
+    return bin_("div", a, by_row(total, n))
+
+
+LATE = [
+    ("rows divided by their sums after the product", over_rows(linear(X, "w"), red("sum", un("abs", X), K))),
+    ("attention normalised after the product", over_rows(applied(E), red("sum", E, K))),
+    ("below its maximum", over_rows(applied(FALLING), red("sum", FALLING, K))),
+    ("RMSNorm behind a layer", bin_("mul", linear(X, "w"), by_row(root_mean(X, K), N))),
+    ("RMSNorm behind a gated layer", bin_("mul", silu(over_rows(linear(X, "a"), root_mean(X, K))), linear(X, "b"))),
+    ("weights by the sums of other rows", over_rows(linear(X, "w"), red("sum", x_("y", M * K), K))),
+    ("a mean and a root", bin_("sub", over_rows(linear(X, "w"), root_mean(X, K)), by_row(red("sum", X, K), N))),
+    (
+        "columns divided by their norms",
+        bin_("div", mm(X, KEYS, M, K, N), OF_COLUMNS),
+    ),
+    ("a product of one column below", over_rows(linear(X, "w"), mm(X, x_("z", K), M, K, 1))),
+]
+
 MORE = [
+    ("totals of rows and of columns", bin_("mul", over_rows(mm(X, KEYS, M, K, N), red("sum", X, K)), OF_COLUMNS)),
     ("a sum over another axis", applied(bin_("sub", scores(), BY_COLUMN))),
     ("a product of products", linear(linear(linear(X, "w1", K), "w2", K), "w3")),
     ("an argument of the maximum", applied(bin_("mul", scores(), LARGEST))),
@@ -124,6 +157,33 @@ def test_one_kernel_streams(root: Node) -> None:
     env = random_env(program)
     (expected,) = evaluate(program.roots, env, program.constants, precision="float64")
     np.testing.assert_allclose(plan.run_numpy(env)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("root", [row[1] for row in LATE], ids=[row[0] for row in LATE])
+def test_totals_behind_a_product_are_made_on_its_walk(root: Node) -> None:
+    """One kernel, which is priced as the one launch that is made of it."""
+    program = program_of([root])
+    (kernel,) = planned(root).kernels
+    made = chain("stream", kernel.body, kernel.params, TARGETS[MI300X.arch], int(MI300X.units.value))
+    assert (kernel.family, kernel.launches, [k.family for k in made.kernels]) == ("stream", 1, ["stream"])
+    env = random_env(program)
+    (expected,) = evaluate(program.roots, env, program.constants, precision="float64")
+    np.testing.assert_allclose(planned(root).run_numpy(env)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_totals_of_a_long_axis_are_joined_from_slices(by_columns: bool) -> None:
+    """As priced: what joins the products joins the totals too."""
+    keys, m, n = 4096, 16, 64
+    x, y = x_("x", m * keys), x_("y", n * keys)
+    turned, columns_ = lay.of_transpose((1, n, keys), (0, 2, 1)), lay.strided(0, ((n, 0), (m, 1)))
+    total = red("sum", bin_("mul", x, x), keys)
+    left, right = view(y, lay.identity(n * keys)), view(x, lay.of_transpose((1, m, keys), (0, 2, 1)))
+    by_rows = bin_("mul", mm(x, view(y, turned), m, keys, n), by_row(un("rsqrt", total), n))
+    root = bin_("mul", mm(left, right, n, keys, m), view(un("rsqrt", total), columns_)) if by_columns else by_rows
+    (kernel,) = planned(root).kernels
+    made = chain("stream", kernel.body, kernel.params, TARGETS[MI300X.arch], int(MI300X.units.value))
+    assert (kernel.family, kernel.launches, [k.family for k in made.kernels]) == ("stream", 2, ["stream", "row"])
 
 
 def test_columns_cost_what_rows_cost() -> None:

@@ -25,7 +25,7 @@ from eqsat.gpu.table.limits import OPERANDS
 from eqsat.gpu.table.occupancy import MEASURED, table
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.gpu.table.tiles import Tile, legal_tiles
-from support import columns
+from support import columns, late
 from support import gpu_support as s
 
 Judged = dict[str, tuple[Kernel, Verdict]]
@@ -82,6 +82,22 @@ def test_streams_of_columns_pass_their_gates(arch: str) -> None:
         for i, kernel in enumerate(
             generate.chain("stream", (output,), s.inputs_of((output,)), TARGETS[arch], 4).kernels
         )
+    }
+    try:
+        found = judged(kernels, TARGETS[arch])
+    except InputError as missing:
+        pytest.skip(str(missing))
+    assert faults(found) == {}
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+def test_totals_behind_products_pass_their_gates(arch: str) -> None:
+    kernels = {
+        f"{name}, {dtype}, {sizes}": kernel
+        for dtype in ("float32", "float16")
+        for sizes in FAMILIES["stream"].sizes
+        for name, output in late.examples(sizes, dtype).items()
+        for kernel in generate.chain("stream", (output,), s.inputs_of((output,)), TARGETS[arch], 4).kernels
     }
     try:
         found = judged(kernels, TARGETS[arch])

@@ -27,7 +27,7 @@ from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 from eqsat.streams.stream import walks
-from support import columns
+from support import columns, late
 from support import gpu_support as s
 
 ARCH = "gfx942"
@@ -356,6 +356,25 @@ def test_elements_and_totals_are_written_on_the_way() -> None:
         stream_case("a product after a total", s.bin_("add", s.times(sizes, x, w), s.along_columns(total, n))),
     ]
     s.check(cases, ARCH, order=3)
+
+
+# Totals behind products
+
+
+@pytest.mark.parametrize(("arch", "dtype"), [("gfx942", "float32"), ("gfx1100", "float16"), ("sm_90", "bfloat16")])
+@pytest.mark.parametrize("sizes", [SIZES, (1, 40, 70, 40)])
+def test_totals_behind_products_are_read_by_their_epilogue(sizes: Sizes, arch: str, dtype: str) -> None:
+    """Of rows and of columns, also where there are as many of both."""
+    cases = [stream_case(name, output, arch=arch) for name, output in late.examples(sizes, dtype).items()]
+    assert [len(case.chain.kernels) for case in cases] == [1] * len(cases)
+    s.check(cases, arch, order=3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_totals_of_slices_are_joined_with_the_products(dtype: str) -> None:
+    cases = [stream_case(n, out, units=16) for n, out in late.examples((2, 5, 1031, 18), dtype, long=True).items()]
+    assert [[k.family for k in case.chain.kernels] for case in cases] == [["stream", "row"]] * len(cases)
+    s.check(cases, ARCH)
 
 
 def test_products_of_one_operand_are_one_launch() -> None:

@@ -102,3 +102,12 @@ def test_streams_on_the_command_line(tmp_path: Path) -> None:
     (lines,) = json.loads(text)["streams"].values()
     assert "on chip" in lines[-1]
     assert "Kernels that stream:" in run()[1]
+
+
+def test_what_walks_compute_and_the_template_cannot_write_is_said() -> None:
+    """A walk keeps totals of as many rows as it has; an epilogue reads those of its own rows, and none of columns."""
+    angles = "Q @ transpose(K) / sqrt(sum(Q * Q, 1, keepdims=True)) / transpose(sqrt(sum(K * K, 1, keepdims=True)))"
+    found = eqsat.optimize(parse(angles, {"Q": "f32[64,64]", "K": "f32[64,64]"}), rules=[], time_limit=10).plan
+    first, second = (k.name for k in found.kernels)
+    answer = why_apart(found, (first, second), device("mi300x"))
+    assert (answer["walks"], answer["reason"]) == ([], "a kernel reads a value elsewhere than where it computes it")

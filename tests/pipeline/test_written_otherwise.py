@@ -280,10 +280,10 @@ def test_a_constant_that_repeats_itself_is_read_once(repeat: tuple[int, ...]) ->
 
 
 def test_zeros_of_both_signs_do_not_repeat_each_other() -> None:
-    zeros = np.zeros((64, 32), np.float32)
+    zeros = np.zeros((640, 320), np.float32)
     zeros[1::2] = -0.0
-    result = eqsat.optimize(eqsat.trace(lambda x: x * 0 + zeros, eqsat.spec((64, 32))), numerics="exact", measure=False)
-    got = result.compile(on="numpy")(-np.ones((64, 32), np.float32))
+    result = eqsat.optimize(eqsat.trace(lambda x: x * 0 + zeros, eqsat.spec((640, 320))), numerics="exact", measure=False)
+    got = result.compile(on="numpy")(-np.ones((640, 320), np.float32))
     np.testing.assert_array_equal(np.signbit(got), np.signbit(zeros))
 
 
@@ -294,6 +294,33 @@ def test_interleaved_parts_cost_what_their_array_costs() -> None:
     gates = eqsat.spec((1024, 1024))
     halves = price(eqsat.trace(lambda h: np.tanh(h[:, :512]) * h[:, 512:], gates))
     assert price(eqsat.trace(lambda h: np.tanh(h[:, ::2]) * h[:, 1::2], gates)) <= 1.1 * halves
+
+
+# --- sums of rows
+
+
+@pytest.mark.parametrize("shape", [(4096, 1024), (8, 512, 96)])
+def test_a_sum_of_rows_costs_the_same_as_a_product(shape: tuple[int, ...]) -> None:
+    """By einsum or with a column of ones: in one kernel with what reads it."""
+    ones = np.ones((shape[-1], 1), np.float32)
+    spellings = [
+        lambda x: x / np.sqrt((x * x).sum(-1, keepdims=True)),
+        lambda x: x / np.sqrt(np.einsum("...k,...k->...", x, x))[..., None],
+        lambda x: x / np.sqrt((x * x) @ ones),
+    ]
+    results = [eqsat.optimize(eqsat.trace(f, eqsat.spec(shape)), time_limit=30, measure=False) for f in spellings]
+    assert [r.report["result"]["launches"] for r in results] == [1, 1, 1]
+    written, *others = (r.report["result"]["predicted_us"] for r in results)
+    assert others == [pytest.approx(written, rel=1e-3)] * 2
+
+
+def test_softmaxes_against_a_column_are_one_kernel() -> None:
+    w = weight(256, 1)
+    best = eqsat.optimize(eqsat.trace(lambda x: softmax(x, -1) @ w, eqsat.spec((64, 256))), measure=False)
+    assert [(k.family, k.launches) for k in best.plan.kernels] == [("row", 1)]
+    x = np.random.default_rng(0).standard_normal((64, 256)).astype(np.float32)
+    for runs in ("numpy", "simt"):
+        np.testing.assert_allclose(best.compile(on=runs)(x), softmax(x, -1) @ w, rtol=2e-5, atol=2e-6)
 
 
 # --- parts

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from eqsat.base.graphs import operands_first
 from eqsat.gpu.families.base import Job, Kernel
-from eqsat.layout.arithmetic import strided
+from eqsat.layout.arithmetic import compose, identity, is_bijective, strided
 from eqsat.program.core import Node, make
-from eqsat.program.node import substitute
+from eqsat.program.node import is_elementwise, substitute
 from eqsat.streams.stream import Accumulator, Stream
 
 
@@ -58,15 +59,24 @@ class _Joining:
     def __init__(self, sliced: Sliced, held: Mapping[Node, Node]) -> None:
         self.stream, self.slices, self.held = sliced.stream, sliced.slices, held
         self.rows, self.width = self.stream.batch * self.stream.rows, self.stream.width
+        self.spread = strided(0, ((self.rows, 1), (self.width, 0)))
         self.whole: dict[Node, Node] = {}
         """Of each total the joined one, and of what depends on totals the same, at (b, m, n)."""
         for x in self.stream.totals:
             self.whole[x.node] = self._total(x)
 
     def outputs(self, job: Job) -> tuple[Node, ...]:
-        spread = strided(0, ((self.rows, 1), (self.width, 0)))
-        names = {make("V", (spread,), (node,)): whole for node, whole in self.whole.items()}
-        names |= {x.node: self._product(x) for x in self.stream.products}
+        nodes = operands_first(job.outputs, job.inputs)
+        names = {x.node: self._product(x) for x in self.stream.products}
+        size = self.rows * self.width
+        places = [identity(size), *(n.attrs[0] for n in nodes if n.op == "V" and is_bijective(n.attrs[0], size))]
+        of_rows = {compose(self.spread, place): place for place in places}
+        above = set(self.whole)
+        for n in nodes:
+            if any(a in above for a in n.args):
+                above.add(n)
+            if n.op == "V" and n.attrs[0] in of_rows and n.args[0] in above and n.args[0].size == self.rows:
+                names[n] = make("V", (of_rows[n.attrs[0]],), (self._along(n.args[0]),))
         return tuple(substitute(job.outputs, names))
 
     def _parts(self, node: Node) -> Node:
@@ -88,8 +98,7 @@ class _Joining:
 
     def _total(self, x: Accumulator) -> Node:
         if x.turn < self.stream.passes - 1:  # every slice has the whole
-            layout = strided(0, ((self.rows, 1), (self.width, 0)))
-            return make("V", (layout,), (self.held[x.node],))
+            return make("V", (self.spread,), (self.held[x.node],))
         return self._joined(x.node.attrs[0], x)
 
     def _product(self, x: Accumulator) -> Node:
@@ -106,6 +115,8 @@ class _Joining:
         if node not in self.whole:
             if node.op == "Full":
                 self.whole[node] = make("Full", (node.attrs[0], self.rows * self.width, node.dtype))
-            else:
+            elif is_elementwise(node.op):
                 self.whole[node] = make(node.op, node.attrs, [self._along(a) for a in node.args])
+            else:
+                self.whole[node] = make("V", (self.spread,), (node,))
         return self.whole[node]
