@@ -221,8 +221,8 @@ FEW_BYTES = 1 << 16
 
 
 def without_repeats(value: Array) -> Array:
-    """An array once along each axis where all its slices have the same bits; itself if there is none, if it is small, or
-    if all its elements are the same."""
+    """An array once along each axis where all its slices have the same bits; itself if it is small, if there is no such
+    axis, or if all its elements are the same."""
     if value.nbytes <= FEW_BYTES:
         return value
     once, bits = value, value.view(f"u{value.itemsize}")

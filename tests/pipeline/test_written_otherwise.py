@@ -282,7 +282,9 @@ def test_a_constant_that_repeats_itself_is_read_once(repeat: tuple[int, ...]) ->
 def test_zeros_of_both_signs_do_not_repeat_each_other() -> None:
     zeros = np.zeros((640, 320), np.float32)
     zeros[1::2] = -0.0
-    result = eqsat.optimize(eqsat.trace(lambda x: x * 0 + zeros, eqsat.spec((640, 320))), numerics="exact", measure=False)
+    result = eqsat.optimize(
+        eqsat.trace(lambda x: x * 0 + zeros, eqsat.spec((640, 320))), numerics="exact", measure=False
+    )
     got = result.compile(on="numpy")(-np.ones((640, 320), np.float32))
     np.testing.assert_array_equal(np.signbit(got), np.signbit(zeros))
 
