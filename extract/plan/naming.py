@@ -173,9 +173,11 @@ def _row_name(order: Sequence[Node], top: Node) -> str:
 def _stream_name(order: Sequence[Node]) -> str:
     """Inner products, what is done with rows, and the products that these are multiplied in; sums of rows that are
     written as products have no part in it."""
-    products = [n for n in order if n.op == "MM"]
-    products = [n for n in products if not is_row_sum(n.attrs)] or products
     inside = set(topological(a for n in order if n.op in ("MM", "Red") for a in n.args))
+    products = [n for n in order if n.op == "MM"]
+    proper = [n for n in products if not is_row_sum(n.attrs)]
+    if any(n not in inside for n in proper):  # else the outer ones have one row or one column themselves
+        products = proper
     outer = [n for n in products if n not in inside]
     kinds = [n.attrs[0] for n in order if n.op == "Red"]
     made = ["gemm"] * (len(outer) < len(products))
