@@ -1,4 +1,4 @@
-"""Constants computed with rounding on the way that is made larger, at random: what it takes away is seen.
+"""Constants are computed with rounding errors made larger, at random, which shows where rounding hides a value.
 
 (1.1 + 2**53) - 2**53 is 2 in float64, and exp(-1000) is 0. A constant that is stored as 2 or 0 agrees with these to the
 last bit, and is neither 1.1 nor above zero. If each result on the way is moved by a little more than it may be rounded,
@@ -64,8 +64,8 @@ def _rounds(node: Node) -> bool:
 
 
 def _addends(node: Node, value: Array, args: Sequence[Array]) -> Array:
-    """What rounding is relative to: the sum of the magnitudes of what is added up, or else the result itself. Zero
-    where whole numbers give a whole number, which is exact."""
+    """The size that a rounding error is relative to: the sum of the addends' magnitudes, or else the result. Zero where
+    whole numbers give a whole number, which is exact."""
     total, count, exact = np.abs(value), 1, np.zeros(value.shape, np.bool_)
     whole = [array == np.rint(array) for array in args]
     if node.op == "MM" or node.attrs[0] == "sum":

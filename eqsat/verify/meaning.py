@@ -140,7 +140,7 @@ class Meanings:
         return found
 
     def _array(self, stored: Node) -> Array:
-        """The elements of what something was given to."""
+        """The elements of a stored constant or number, with the values given to them."""
         if stored not in self._known:
             known = as_fractions([stored])
             [array] = evaluate([stored], {}, self._values, precision="float64", known=known)

@@ -1,7 +1,7 @@
 """The operators of a model that follow its program, and the values with which the program ends for them.
 
-They are kept as they are. As far as ONNX can tell, they are checked together with the types of what they read; those of
-old opsets are converted to the oldest one that models are written at.
+They are kept as they are. ONNX's type inference checks them, given the types of the values that they read. Operators of
+old opsets are converted to the oldest opset that models are written at.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Following(NamedTuple):
 def _given(
     inputs: Sequence[ValueInfoProto], unheld: Container[str], read: Mapping[str, Value], arrays: Mapping[str, Array]
 ) -> list[ValueInfoProto]:
-    """The declarations of what the nodes read, as inputs: all but small constants."""
+    """The values that the nodes read, declared as inputs; small constants are left out."""
     terms = {name: value for name, value in read.items() if isinstance(value, Term) and not _is_told(arrays.get(name))}
     own = [value for value in inputs if value.name in unheld]
     return [*own, *(value_info(name, term.dtype, term.shape) for name, term in terms.items())]
