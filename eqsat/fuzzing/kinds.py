@@ -51,20 +51,30 @@ class Kind(Protocol):
         ...
 
 
+_PARTS = ("SECONDS", "BYTES", "steps", "case", "judge", "files")
+"""Of a module that is a `Kind`."""
+
+
 def kind(name: str) -> Kind:
     """The kind of that name, or the module of that path.
 
     Raises:
-        InputError: there is none, or Hypothesis is missing.
+        InputError: there is none, it is a module without cases, or Hypothesis is missing.
     """
-    if name not in KINDS and "." not in name:
+    if name not in KINDS and not ("." in name and all(part.isidentifier() for part in name.split("."))):
         raise unknown("kind of cases", name, KINDS)
     try:
-        return cast(Kind, importlib.import_module(name if "." in name else f"eqsat.fuzzing.{name}"))
+        module = importlib.import_module(name if "." in name else f"eqsat.fuzzing.{name}")
     except ModuleNotFoundError as error:
         if error.name == "hypothesis":
             raise InputError("fuzzing draws programs with Hypothesis's help; install eqsat[fuzz]") from None
         raise unknown("kind of cases", name, KINDS) from error
+    lacks = sorted(part for part in _PARTS if not hasattr(module, part))
+    if lacks:
+        raise InputError(
+            f"the module {name} is no kind of cases: it has no {lacks[0]}; eqsat/fuzzing/kinds.py says more"
+        )
+    return cast(Kind, module)
 
 
 def parts(name: str, seed: int) -> list[tuple[str, int]]:

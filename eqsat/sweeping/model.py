@@ -84,7 +84,7 @@ def figures(given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         tell("optimising")
         if open_dimensions(path, sizes):
             return _of(optimize_dynamic(path, sizes, **options).report)
-        return _of(optimize(from_onnx(path, shapes=sizes), measure=False, **options).report)
+        return _of(optimize(from_onnx(path, shapes=sizes, head=True), measure=False, **options).report)
     except InputError as error:
         return {"refused": str(error)}
 
@@ -105,5 +105,6 @@ def _of(report: Mapping[str, Any]) -> dict[str, Any]:
         "stop": report["egraph"]["stop"],
         "as_written": bool(report.get("fallback") or report.get("memory") or report.get("overflow")),
         "carried": len(report["opaque"]),
+        "after": len(report.get("after", ())),
         "rules": dict(sorted(report["rules"].items())),
     }

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eqsat.base.arguments import real, shown
 from eqsat.base.files import read_json
-from eqsat.errors import InputError
+from eqsat.errors import InputError, missing
 from eqsat.runs.task import Outcome, Task
 
 FILE = "sweep.json"
@@ -118,12 +119,27 @@ def read(folder: Path) -> list[Row]:
     if not path.exists():
         raise InputError(f"{folder}: holds no {FILE}; give the folder of an earlier sweep")
     try:
-        data = read_json(path, "the document of a sweep")
-        return [
-            Row(r.pop("model"), r.pop("device"), r.pop("numerics"), r.pop("digest"), r) for r in map(dict, data["rows"])
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: is not the document of a sweep ({type(error).__name__}: {error})") from None
+        return [_described(given) for given in read_json(path, "the document of a sweep")["rows"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: is not the document of a sweep ({missing(error)})") from None
+
+
+def _described(given: Mapping[str, Any]) -> Row:
+    """A row of a document.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none: what sweeps are compared by is missing, or of another kind.
+    """
+    found = dict(given)
+    model, device, numerics, digest = (found.pop(name) for name in ("model", "device", "numerics", "digest"))
+    made = Row(model, device, numerics, digest, found)
+    for text in (*made.key, made.digest, made.fault):
+        if not isinstance(text, str):
+            raise ValueError(f"{shown(text)} is no text")
+    price = real(found["result_predicted_us"]) if not made.fault else 0.0
+    if price is None or not 0 <= price < math.inf:
+        raise ValueError(f"a price of {shown(found['result_predicted_us'])}")
+    return made
 
 
 def worse(now: Sequence[Row], before: Sequence[Row]) -> list[str]:

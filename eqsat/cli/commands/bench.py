@@ -159,15 +159,15 @@ def _run_suite(
     json_file: str | None,
     with_programs: bool,
 ) -> None:
-    from eqsat.base.files import write_text
+    from eqsat.base.files import make_folder, write_text
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.options import parse_shapes
-    from eqsat.cli.shared.output import answer, console, print_table, write_json
+    from eqsat.cli.shared.output import answer, check_kept, console, print_table, write_json
     from eqsat.suite.page import page
     from eqsat.suite.parts import Asked
     from eqsat.suite.place import choose
     from eqsat.suite.report import FILE, PAGE, Table, document, tables
-    from eqsat.suite.run import run_suite
+    from eqsat.suite.run import RESULTS, run_suite
 
     if with_programs:
         raise InputError("--suite takes no programs: give a folder of them by --models")
@@ -178,6 +178,8 @@ def _run_suite(
         raise InputError(f"--models {model_folder}: no ONNX files there")
     asked = Asked(choose(on, device), size, models, parse_shapes(shape), tuple(match or ()))
     minutes = _MINUTES[on] if minutes is None else minutes
+    make_folder(folder)
+    check_kept(models, folder, (RESULTS, FILE, PAGE), json_file)
     made: dict[str, Any] = {}
     shown: list[Table] = []
     with progress_bar("suite") as report:

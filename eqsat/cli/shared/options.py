@@ -20,10 +20,24 @@ MOST_THREADS = 1024
 _DIGITS = 18
 """Most digits of a size."""
 
+
+def _json_target(given: str | None) -> str | None:
+    """The file of `--json`, once it is known to have a place: else long work would end without its answer."""
+    from eqsat.base.files import check_outputs
+
+    check_outputs({}, {"--json": given})
+    return given
+
+
 ModelFile = Annotated[Path, typer.Argument(metavar="IN.onnx", help="The program: an ONNX file.", show_default=False)]
 JsonFile = Annotated[
     str | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON; `-` is stdout (and nothing else)."),
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        callback=_json_target,
+        help="Write the result as JSON; `-` is stdout (and nothing else).",
+    ),
 ]
 Device = Annotated[
     str,

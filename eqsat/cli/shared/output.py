@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,22 @@ def check_files(
             if model is not None and model.is_file():
                 inputs |= {f"the data of {name}, {path.name!r}": path for path in external_files(model)}
     check_outputs(inputs, outputs)
+
+
+def check_kept(models: Iterable[Path], folder: Path | None, names: Sequence[str], json_file: str | None) -> None:
+    """As `check_files`, for commands that take models which may be broken, and keep files in a folder.
+
+    Args:
+        folder: where files of these names are kept, if anywhere; it exists.
+    """
+    outputs = {f"{name} in --output": folder / name for name in names} if folder is not None else {}
+    written: dict[str, Target | None] = {**outputs, "--json": json_file}
+    inputs: dict[str, Target | None] = {}
+    if any(path is not None and os.path.isfile(path) for path in written.values()):
+        from eqsat.frontends.onnx.file.load import files_of
+
+        inputs = {f"a file of {model}, {path.name!r}": path for model in models for path in files_of(model)}
+    check_outputs(inputs, written)
 
 
 def keep_stdout(files: Mapping[str, Path | None]) -> None:

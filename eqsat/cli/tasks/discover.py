@@ -61,7 +61,7 @@ def discover(
     from eqsat.base.files import make_folder
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.commands.rules import named
-    from eqsat.cli.shared.output import answer
+    from eqsat.cli.shared.output import answer, check_kept
     from eqsat.discovery import expressions
     from eqsat.discovery.discover import discover as search
     from eqsat.runs.store import Store
@@ -71,6 +71,7 @@ def discover(
     seconds = math.inf if minutes is None else 60 * minutes
     if output is not None:
         make_folder(output)
+    check_kept((), output, (RESULTS,), json_file)
     count = workers or os.cpu_count() or 1
     drawn = None if draw is None else (draw, seed)
     with progress_bar("discovering") as bar, Store(output / RESULTS if output else ":memory:") as store:

@@ -73,14 +73,16 @@ def fuzz(
     - `eqsat fuzz --again faults/programs-5017.json`
     - `eqsat fuzz --kind bombs --kind misuse --minutes 5`
     """
+    from eqsat.base.files import check_outputs, make_folder
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import answer
+    from eqsat.cli.shared.output import answer, check_kept
     from eqsat.frontends.onnx.file.load import digest_of
     from eqsat.fuzzing import search
     from eqsat.fuzzing.kinds import parts
     from eqsat.runs.store import Store
 
     if again is not None:
+        check_outputs({"--again": again}, {"--json": json_file})
         seen = search.again(again)
         if answer({"schema": 1, "outcomes": dict(seen.words), "cause": seen.cause, "text": seen.text}, json_file):
             typer.echo(seen.text or ", ".join(seen.words))
@@ -91,7 +93,8 @@ def fuzz(
     if minutes is None and programs is None and models is None:
         seconds = 60 * _MINUTES
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
+    check_kept(corpus or (), output, (RESULTS,), json_file)
     wanted = sum(count * max(1, len(parts(name, seed))) for name, count in counts.items())
 
     with progress_bar("fuzzing") as bar, Store(output / RESULTS if output else ":memory:") as store:

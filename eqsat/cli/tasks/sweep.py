@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from eqsat.cli.shared.options import MOST_GIGABYTES, Cluster, JsonFile, Shape, Workers, output_folder, parse_shapes
-from eqsat.errors import InputError, unknown
+from eqsat.errors import InputError, escaped, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RESULTS = "results.sqlite"
 """In the folder of a sweep: the outcomes of its tasks, from which the next one goes on."""
 
+PAGE = "sweep.html"
 _WORSE = 1
 _SHOWN_RULES = 12
 
@@ -75,7 +76,7 @@ def sweep(
     from eqsat.base.files import make_folder, write_text
     from eqsat.base.memory_limit import memory_limit as machine_memory
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import answer, console, write_json
+    from eqsat.cli.shared.output import answer, check_kept, console, write_json
     from eqsat.extract.device.table import device
     from eqsat.language.rule import Policy
     from eqsat.runs.run import run
@@ -97,6 +98,7 @@ def sweep(
     count = workers or os.cpu_count() or 1
     memory = int(memory_limit * 1e9) if memory_limit is not None else max(_LEAST_MEMORY, machine_memory(None) // count)
     asked = list(tasks(files, chosen, policies, parse_shapes(shape), time_limit, memory))
+    check_kept(files.values(), output, (RESULTS, FILE, PAGE), json_file)
     found: dict[str, Row] = {}
     known = 0
     with Store(output / RESULTS) as store, progress_bar("sweep") as report:
@@ -108,12 +110,12 @@ def sweep(
     lines = worse(rows, before)
     data = document(rows)
     write_json(data, str(output / FILE))
-    write_text(output / "sweep.html", page(rows, lines))
+    write_text(output / PAGE, page(rows, lines))
     if answer(data, json_file):
         _print(rows, known, console())
         for line in lines:
             typer.echo(f"worse: {line}")
-        typer.echo(f"{output / FILE}, {output / 'sweep.html'}")
+        typer.echo(f"{output / FILE}, {output / PAGE}")
     faults = ("failed",) if against is not None else ("failed", "refused")
     if lines or any(fault in each.found for each in rows for fault in faults):
         raise typer.Exit(_WORSE)
@@ -152,10 +154,13 @@ def _print(rows: Sequence[Row], known: int, terminal: Console) -> None:
     from eqsat.sweeping.table import earned
 
     cells = [(*r.key, *(_cells(r, microseconds) if not r.fault else (r.fault,)), f"{r.seconds:.1f}") for r in rows]
+    behind = ", ".join(dict.fromkeys(f"{r.model} ({r.found['after']})" for r in rows if r.found.get("after")))
     columns = ("model", "device", "numerics", "kernels", "before", "after", "gain", "bound", "gap", "seconds")
     failed = [c for r, c in zip(rows, cells, strict=True) if r.fault]
     title = f"{len(rows)} results, {known} of them known: the program as written -> the result, predicted"
     print_table(terminal, title, columns, [c for r, c in zip(rows, cells, strict=True) if not r.fault], words=3)
+    if behind:
+        typer.echo(f"Operators that follow the program as written, in no figure: {escaped(behind)}.")
     if failed:
         columns = ("model", "device", "numerics", "no result", "seconds")
         print_table(terminal, f"{len(failed)} without a result", columns, failed, words=4)

@@ -271,6 +271,14 @@ def external_files(path: Path) -> list[Path]:
     return [path.parent / place for place in places if place]
 
 
+def files_of(model: Path) -> list[Path]:
+    """A model's file and those of its external data that are there; the file alone if it is no model."""
+    others: list[Path] = []
+    with suppress(InputError):
+        others = [path for path in external_files(model) if path.is_file()]
+    return [model, *others]
+
+
 def digest_of(model: Path) -> str:
     """A digest of a model's file and its external data, or of the bytes of a file that is no model.
 
@@ -283,10 +291,7 @@ def digest_of(model: Path) -> str:
     if not replaces(model):
         raise InputError(f"{model}: is a pipe or a device; give the .onnx file as a file")
     found = hashlib.sha256()
-    others: list[Path] = []
-    with suppress(InputError):
-        others = [path for path in external_files(model) if path.is_file()]
-    for path in (model, *others):
+    for path in files_of(model):
         with path.open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 ONLY_HEAD = (
-    "With such an operator, a model has a program only before it: eqsat optimize and eqsat explain take that, "
+    "With such an operator, a model has a program only before it: eqsat optimize, explain and sweep take that, "
     "in Python from_onnx(model, head=True)"
 )
 """The end of messages on a model that is to be one program."""
