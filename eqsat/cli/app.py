@@ -54,6 +54,10 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors that are of stdout where they name no file: `eqsat.base.files`, which writes all others, names them."""
 
 
+_NO_THREAD = "can't start new thread"
+"""What Python says, without an exception of its own, where the system gives it no thread."""
+
+
 class Commands(TyperGroup):
     """A group of commands that reports every error a user can cause in one line on stderr."""
 
@@ -90,12 +94,27 @@ def _reported() -> Iterator[None]:
         if not error.filename and error.errno in _UNWRITABLE:
             _drop_output()
             _fail(f"stdout: cannot be written ({error.strerror})", BAD_INPUT)
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
+        _fail(_file_error(error), BAD_INPUT)
     except MemoryError as error:
         details = f" ({error})" if str(error) else ""
         _fail(f"takes more memory than there is{details}; give a smaller program", BAD_INPUT)
+    except RuntimeError as error:
+        if str(error) != _NO_THREAD:
+            raise
+        _fail("takes more memory or threads than there are; raise the limits of this process (ulimit -a)", BAD_INPUT)
     except KeyboardInterrupt:
         _fail("interrupted", INTERRUPTED)
+
+
+def _file_error(error: OSError) -> str:
+    """What an error of the file system says, and what to do."""
+    if error.errno == errno.EMFILE:
+        return "more files are open than this process may have; raise that limit (ulimit -n)"
+    if error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if error.errno == errno.ENOENT:  # of the calls without a file, only the one for the current folder
+        return "the current folder is gone; change to one that is there"
+    return str(error)
 
 
 def _drop_output() -> None:
@@ -183,6 +202,10 @@ def _every_end(handler: Any) -> None:
             signal.signal(number, handler)
 
 
+_DIGITS = 5
+"""Most digits of a terminal's width."""
+
+
 class _Dropping(io.FileIO):
     """A file that drops what cannot be written."""
 
@@ -197,7 +220,7 @@ class _Dropping(io.FileIO):
 def _settle_streams() -> None:
     """Let every command print: what goes to a closed stream is dropped, and characters that stdout's encoding lacks are
     replaced. So is what stderr does not take: a message that cannot be shown must not change the exit code. A width of
-    no columns is one that is not known."""
+    no columns is one that is not known, as is one that no terminal has: Rich would fill lines of it with blanks."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  open until the process ends
@@ -207,7 +230,8 @@ def _settle_streams() -> None:
         raw = _Dropping(sys.stderr.fileno(), "w", closefd=False)
         form = sys.stderr.encoding, sys.stderr.errors
         sys.stderr = io.TextIOWrapper(io.BufferedWriter(raw), *form, line_buffering=True)
-    if os.environ.get("COLUMNS", "").strip() == "0":
+    columns = os.environ.get("COLUMNS", "").strip()
+    if columns == "0" or (columns.isdecimal() and len(columns) > _DIGITS):
         del os.environ["COLUMNS"]
 
 

@@ -20,6 +20,7 @@ from eqsat.lift.shaped import Shaper
 from eqsat.program.core import Node, lower, make
 from eqsat.program.ir import Program
 from eqsat.program.printer import expression
+from eqsat.program.sizes import check_program
 
 _COVER_SECONDS = 1.0
 _OPERAND_FORMS = (3, 6, 12, 24)
@@ -87,7 +88,7 @@ def explore(
     """Saturate a program and record its growth. After Ctrl-C the result so far is returned.
 
     Raises:
-        InputError: an argument of the wrong kind.
+        InputError: an argument of the wrong kind, or a value of too many elements (docs/limits.md).
         EqsatError: a rule merged two classes that cannot be equal.
     """
     instance("explore", program, Program, "a Program (eqsat.trace, from_onnx, from_torch)")
@@ -95,6 +96,7 @@ def explore(
         raise InputError(f"rules {shown(rules)}: expected a list of rules, as eqsat.rules.ALL")
     if limits is not None:
         instance("explore: limits", limits, Limits, "eqsat.egraph.saturate.Limits")
+    check_program(program)
     source = Snapshot.from_core(lower(program).roots)
     snapshot = saturate(source, rules, limits or Limits(nodes=5000), progress)
     stats = snapshot.stats

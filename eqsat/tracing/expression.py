@@ -12,7 +12,10 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
+from keyword import iskeyword
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from eqsat.base.numerics import LONG, np_dtype, random_array
 from eqsat.errors import InputError
 from eqsat.program import ops
 from eqsat.program.ir import Program
+from eqsat.program.sizes import LARGEST
 from eqsat.tracing.functions import FUNCTIONS
 from eqsat.tracing.trace import spec, trace
 
@@ -51,7 +55,7 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
     instance("lets", lets, Mapping, "a mapping from name to type, such as {'x': 'f32[4,4]'}")
     text = " ".join(text.split())
     tree = _tree(text)
-    given = {name: _type(name, spec) for name, spec in lets.items()}
+    given = _declared(lets)
     known: dict[str, Any] = {"__builtins__": {}}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in given:
@@ -69,6 +73,25 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
     except (InputError, TypeError, ValueError, AttributeError) as error:
         raise _marked(str(error), text, _failing(error)) from None
     return Program(program.inputs, program.outputs, {ops.constant(array): name for name, array in values.items()})
+
+
+def _declared(lets: Mapping[str, str]) -> dict[str, tuple[bool, tuple[int, ...], str]]:
+    """The types by name, in the form that Python's parser gives to names: to it, `ﬁ` is `fi`.
+
+    Raises:
+        InputError: a type is none, or has too many elements; a name is one of Python's words, or is given twice.
+    """
+    found: dict[str, tuple[bool, tuple[int, ...], str]] = {}
+    for given, text in lets.items():
+        name = unicodedata.normalize("NFKC", given)
+        if iskeyword(name):
+            raise InputError(f"--let {given}={text}: {name} is a word of Python; choose another name")
+        if name in found:
+            raise InputError(f"--let {given}={text}: Python reads this name as {name}, which is given already")
+        found[name] = _type(given, text)
+        if (size := prod(found[name][1])) > LARGEST:
+            raise InputError(f"--let {given}={text}: has {size} elements; at most {LARGEST} are handled")
+    return found
 
 
 def _tree(text: str) -> ast.Expression:

@@ -84,7 +84,7 @@ def explore(
 
     keep_stdout({"--dot": dot})
     check_outputs({"--rules": rules_file}, {"--dot": dot, "--egraph": egraph, "--json": json_file})
-    names = [find_device(name).name for name in device or DEVICES]
+    names = list(dict.fromkeys(find_device(name).name for name in device or DEVICES))
     if expression.endswith(".onnx") and os.path.isfile(expression):
         raise InputError(f"{expression}: is a file; give an expression, as in relu(X @ A), or use `eqsat explain`")
     program = parse(expression, _pairs(let))
