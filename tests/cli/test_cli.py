@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,59 @@ def test_a_full_stdout_is_named(command: str, tmp_path: Path) -> None:
 def test_a_full_stderr_changes_no_exit_code(command: str, code: int, tmp_path: Path) -> None:
     ran = shell(f"ulimit -f 0; $E {command} 2>$ERR", ERR=str(tmp_path / "err"))
     assert (ran.returncode, (tmp_path / "err").read_text()) == (code, "")
+
+
+@pytest.mark.parametrize("command", ["explore --help", "sweep", "explore x --let x=f32[2]"])
+def test_a_width_that_no_terminal_has_is_one_that_is_not_known(command: str) -> None:
+    """Rich fills lines with blanks."""
+    ran, usual = shell(f"$E {command}", COLUMNS="9" * 11), shell(f"unset COLUMNS; $E {command}")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (usual.returncode, usual.stdout, usual.stderr)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ("ulimit -n 8", "more files are open than this process may have; raise that limit (ulimit -n)"),
+        ("cd $GONE && rmdir $GONE", "the current folder is gone; change to one that is there"),
+    ],
+)
+def test_what_the_process_lacks_is_said(limits: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    home = str(Path(__file__).parents[2])
+    line = f"{limits}; $E fuzz --kind programs --minutes 0.01 --workers 1"
+    ran = shell(line, GONE=str(tmp_path / "gone"), PYTHONPATH=home)
+    assert (ran.returncode, ran.stderr) == (3, f"eqsat: {said}\n")
+
+
+def test_a_thread_that_cannot_start_is_no_fault(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert "takes more memory or threads than there are" in refusal("explain", model)
+
+
+@pytest.mark.parametrize(
+    ("lets", "said"),
+    [
+        (("lambda=f32[3]",), "lambda is a word of Python"),
+        (("fi=f32[3]", "\ufb01=f32[3]"), "Python reads this name as fi"),
+        ((f"x=const:f32[{1 << 31}]",), "has 2147483648 elements; at most 2147483647 are handled"),
+        ((f"x=f32[{1 << 31}]",), "has 2147483648 elements; at most 2147483647 are handled"),
+    ],
+)
+def test_a_name_or_a_size_that_nothing_takes_is_refused(lets: tuple[str, ...], said: str) -> None:
+    options = [part for text in lets for part in ("--let", text)]
+    assert said in refusal("explore", "x", *options)
+
+
+def test_a_name_is_what_pythons_parser_makes_of_it() -> None:
+    assert "fi + fi" in printed("explore", "\ufb01 + fi", "--let", "\ufb01=f32[3]", "-d", "cpu", "-d", "cpu")
+
+
+def test_a_result_that_is_too_large_is_refused() -> None:
+    expression = "broadcast_to(x, (1000000, 3000, 3))"
+    assert "elements; at most" in refusal("explore", expression, "--let", "x=f32[3]")
 
 
 def test_no_columns_are_a_width_that_is_not_known() -> None:

@@ -90,6 +90,55 @@ def test_a_missing_folder_is_said_before_any_work(model: Path, command: tuple[st
     assert line == f"{out}: cannot be written (no such folder); choose another path"
 
 
+LONG = {
+    "sweep": ("sweep", "{model}", "-o", "{folder}/kept"),
+    "fuzz": ("fuzz", "{model}", "--kind", "mutants", "--minutes", "0", "-o", "{folder}/kept"),
+    "suite": (
+        *("bench", "--suite", "quick", "--on", "checker", "--minutes", "0"),
+        *("--models", "{folder}", "-o", "{folder}/kept"),
+    ),
+    "discover": ("rules", "discover", "--minutes", "0", "-o", "{folder}/kept"),
+}
+"""Commands that keep results in a folder."""
+
+
+@pytest.mark.parametrize("command", [*LONG.values(), ("demo",), ("rules", "check"), ("calibrate",)])
+def test_a_document_without_a_place_is_refused_before_any_work(model: Path, command: tuple[str, ...]) -> None:
+    out = model.parent / "missing" / "out"
+    assert refusal(*filled(command, model, out), "--json", out).startswith(f"{out}: cannot be written (no such folder)")
+    assert not (model.parent / "kept").exists()
+
+
+@pytest.mark.parametrize("command", LONG.values(), ids=LONG)
+def test_a_document_takes_the_place_of_no_result(model: Path, command: tuple[str, ...]) -> None:
+    out = model.parent / "kept" / "results.sqlite"
+    out.parent.mkdir()
+    line = refusal(*filled(command, model, out), "--json", out)
+    assert line == f"--json {out} is also the file of results.sqlite in --output; choose another file"
+
+
+@pytest.mark.parametrize("name", ["sweep", "fuzz", "suite"])
+def test_a_document_overwrites_no_model(model: Path, name: str) -> None:
+    before = model.read_bytes()
+    link = model.parent / "link"
+    os.link(model, link)
+    line = refusal(*filled(LONG[name], model, link), "--json", link)
+    assert line == f"--json {link} would overwrite a file of {model}, {model.name!r}; choose another file"
+    assert model.read_bytes() == before
+
+
+def test_a_document_overwrites_no_fault(model: Path) -> None:
+    fault = model.parent / "programs-1.json"
+    fault.write_text("{}")
+    line = refusal("fuzz", "--again", fault, "--json", fault)
+    assert line == f"--json {fault} would overwrite --again; choose another file"
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(model: Path) -> None:
+    line = refusal("fuzz", "--kind", "mutants", "--minutes", "0", "-o", model)
+    assert line == f"{model}: cannot be written (File exists); choose another path"
+
+
 @WRITES
 def test_a_folder_in_the_place_of_a_file_is_named(model: Path, command: tuple[str, ...]) -> None:
     out = model.parent / "out"

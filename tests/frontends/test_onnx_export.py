@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
-from eqsat.base.numerics import ELEMENTWISE
+from eqsat.base.numerics import ELEMENTWISE, is_float
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.write import save as onnx_save
@@ -410,13 +410,27 @@ def _pools_padding_alone(program: Program) -> bool:
     return any(np.isneginf(value).any() for value in values.values())
 
 
+def _casts_out_of_range(program: Program) -> bool:
+    """Whether some float is cast to integers that do not hold it: ONNX leaves open what that gives."""
+    casts = [t for t in program.terms() if t.op == "cast" and is_float(t.args[0].dtype) and not is_float(t.dtype)]
+    casts = [term for term in casts if term.dtype != "bool"]
+    operands = {str(i): term.args[0] for i, term in enumerate(casts)}
+    values = Program(program.inputs, operands or program.outputs).run(random_inputs(program))
+    ranges = {str(i): np.iinfo(term.dtype) for i, term in enumerate(casts)}
+    return not all(
+        ((values[name] > held.min - 1.0) & (values[name] < held.max + 1.0)).all() for name, held in ranges.items()
+    )
+
+
 @settings(max_examples=120)
+@example(program_of(y=ops.cast(composites.scaled(BIAS, 1e20), "int32")))
 @given(programs(only=OPS.keys() - {"opaque", "conv", "pool"}, dtypes=("float32", "int64", "int32", "bool")))
 def test_random_programs_survive_the_round_trip(program: Program) -> None:
     model = to_onnx(program)
     onnx.checker.check_model(model, full_check=True)
     assert_equivalent(program, from_onnx(model))
-    assert_runs_the_same(program, model)
+    if not _casts_out_of_range(program):
+        assert_runs_the_same(program, model)
 
 
 @settings(max_examples=60)

@@ -126,6 +126,15 @@ def test_a_value_that_is_its_own_minimum_grows_no_further_than_egglog_counts() -
     assert judged == Counter({"result": 2})
 
 
+@pytest.mark.parametrize("name", ["...", ".os", "a b.c", "a..b"])
+def test_what_is_no_name_of_a_module_is_no_kind(name: str) -> None:
+    assert refusal("fuzz", "--kind", name).startswith(f"unknown kind of cases {name!r}")
+
+
+def test_a_module_without_cases_is_no_kind() -> None:
+    assert "the module os.path is no kind of cases: it has no BYTES" in refusal("fuzz", "--kind", "os.path")
+
+
 def test_the_same_seeds_have_the_same_verdicts() -> None:
     """In processes that judge other cases, too: a bundle, and one whose programs are judged one by one."""
     asked = {"bundles": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -77,6 +78,37 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     path.write_text("a text that SQLite has not written" * 100)
     with pytest.raises(InputError, match="cannot be used for results"):
         Store(path)
+
+
+def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE kept (key TEXT)")
+    with pytest.raises(InputError, match="cannot be used for results"):
+        Store(path)
+
+
+@pytest.mark.parametrize("damage", ["value = '{'", "value = '[1]'", "seconds = 'x'", "digest = ''", "value = NULL"])
+def test_a_damaged_outcome_is_done_again(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "results.sqlite"
+    with Store(path) as store:
+        store.put(task(3), Outcome("9", seconds=0.5))
+        assert store.get(task(3)) == Outcome("9", seconds=0.5)
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(f"UPDATE kept SET {damage}")
+        file.commit()
+    with Store(path) as store:
+        assert store.get(task(3)) is None
+
+
+def test_a_file_that_was_damaged_meanwhile_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    with Store(path) as store:
+        store.put(task(3), Outcome("9"))
+        with closing(sqlite3.connect(path)) as file:
+            file.execute("DROP TABLE kept")
+        with pytest.raises(InputError, match=r"cannot be read .*; remove it, or choose another folder"):
+            store.get(task(3))
 
 
 def test_ctrl_c_ends_all_processes_within_a_second_and_keeps_what_is_done(tmp_path: Path) -> None:

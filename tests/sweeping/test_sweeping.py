@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import eqsat
 from eqsat.sweeping.model import largest_first, tasks
@@ -101,6 +104,41 @@ def test_other_figures_of_a_device_are_another_task(models: list[Path], tmp_path
         found.append(row["result_predicted_us"])
     assert found[0] > 1000 > found[1]
     assert found[2] == found[0]
+
+
+def test_operators_behind_a_program_are_counted(tmp_path: Path) -> None:
+    """`eqsat optimize` takes such a model, too."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("NonZero", ["y"], ["places"])]
+    x = helper.make_tensor_value_info("x", 1, [3, 4])
+    places = helper.make_tensor_value_info("places", 7, [2, None])
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [places]))
+    onnx.save(model, tmp_path / "places.onnx")
+    said = printed("sweep", tmp_path / "places.onnx", "-o", tmp_path / "out", "--workers", "1")
+    assert "Operators that follow the program as written, in no figure: places (1)." in said
+    (row,) = document(tmp_path / "out")["rows"]
+    assert (row["after"], row["optimal"], row["source_kernels"]) == (1, False, 1)
+    assert "operators behind it, in no figure: 1" in (tmp_path / "out" / "sweep.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"result_predicted_us": None}, "a price of None"),
+        ({"result_predicted_us": math.nan}, "a price of nan"),
+        ({"result_predicted_us": "1"}, "a price of '1'"),
+        ({"model": ["chain"]}, "is no text"),
+        ({"refused": 3}, "3 is no text"),
+    ],
+)
+def test_a_document_is_judged_before_it_is_compared_with(
+    models: list[Path], swept: Path, tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    data = document(swept)
+    data["rows"][0] |= changed
+    (tmp_path / "sweep.json").write_text(json.dumps(data))
+    line = refusal("sweep", *models, "--devices", "mi300x", "-o", tmp_path / "out", "--against", tmp_path)
+    assert line.startswith(f"{tmp_path}/sweep.json: is not the document of a sweep (")
+    assert said in line
 
 
 def test_a_model_without_a_result_is_a_row_that_says_why(models: list[Path], tmp_path: Path) -> None:
