@@ -52,6 +52,7 @@ class Limits:
             computed values add indices, and each index may repeat the text of everything below it.
         members: members of a concatenation that one kernel computes; each is a branch, which may read a table and an
             index.
+        reads: places at which one kernel reads its arrays. Concatenations of concatenations multiply them.
         terms: of a sum or extreme that each element of a map computes by itself: the windows of depthwise convolutions
             and of pooling. Each term repeats the text of what is summed.
         prologue_leaves: arrays that one operand of a product reads, since each tile reads them again; of these,
@@ -72,6 +73,7 @@ class Limits:
     rights: int = 2
     copies: int = 64
     members: int = 32
+    reads: int = 256
     terms: int = FEW_TERMS
     prologue_leaves: int = 8
     prologue_computed: int = 6

@@ -579,6 +579,8 @@ class Grower:
             return None
         if not wide and leaves.bit_count() > max(self.limits.leaves, len(subs)):
             return None
+        if len(reads) > max(self.limits.reads, len(subs)):
+            return None
         if summed and sums_in_two_ways(subs):
             return None
         at = self._indices.of(node, subs, kind)

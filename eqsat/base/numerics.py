@@ -150,7 +150,7 @@ def scalar(value: Any, dtype: str) -> float | int | bool:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, complex):
+    if not isinstance(value, int | float) and np.iscomplexobj(value):
         raise InputError(f"{dtype} cannot hold {value}")
     if is_integer(dtype):
         info = np.iinfo(np_dtype(dtype))

@@ -237,6 +237,20 @@ def test_members_of_a_concatenation_are_read_from_the_array_that_holds_them_all(
     assert families == ["contraction", "pointwise"]
 
 
+def test_concatenations_of_concatenations_read_at_few_places() -> None:
+    """The places of 16 doublings were 2^16, and took half a minute to price."""
+    whole = X
+    for _ in range(16):
+        whole = make("Cat", (), (whole, whole))
+    found = enumerate_candidates(Snapshot.from_core((whole,)), find_device("mi300x"), Limits(reads=8))
+    assert max(len(x.cut.reads) for each in found.of_class for x in each) == 8
+    wide = make("Cat", (), tuple(x_(f"x{i}", 8) for i in range(20)))
+    found = enumerate_candidates(Snapshot.from_core((wide,)), find_device("mi300x"), Limits(reads=8))
+    assert any(len(x.cut.reads) == 20 for each in found.of_class for x in each), (
+        "one operator is a kernel under any limits"
+    )
+
+
 def test_siblings_become_one_product_which_greedy_choices_do_not_see() -> None:
     result = cover(siblings(6), "mi300x", 5.0)
     assert sum(x.family == "contraction" for x in result.chosen) == 1

@@ -246,6 +246,7 @@ IMAGE = ops.input("m", (1, 4, 5))
         (lambda: ops.full(0.5, (), "int32"), InputError, "int32 cannot hold 0.5"),
         (lambda: ops.full(2**31, (), "int32"), InputError, "int32 cannot hold 2147483648"),
         (lambda: ops.full(1 + 2j, (), "float32"), InputError, "float32 cannot hold (1+2j)"),
+        (lambda: ops.full(np.array(2j), (), "float32"), InputError, "float32 cannot hold 2j"),  # pyright: ignore
         (lambda: ops.input("x", (2,), "complex64"), DtypeError, "unsupported element type complex64"),
         (lambda: ops.add(U8, U8), DtypeError, "add takes float or int operands, got uint8: cast it first"),
         (lambda: ops.cast(U8, "float8_e5m2"), DtypeError, "cast takes element types of whole bytes that NumPy has"),
