@@ -92,7 +92,8 @@ class Family:
         try:
             program = self.read(point)
         except EqsatError as error:
-            hint = "give the range of each dimension that the model is for, as in --shape seq=16..128"
+            hint = "give the range of each dimension that the model is for (--shape seq=16..128), or one size where"
+            hint += " several must agree (--shape rows=64)"
             raise InputError(f"at {shown(point)}: {error}; {hint}") from None
         instance("optimize_dynamic", program, Program, "a model, or a function from sizes to a Program")
         return program
