@@ -28,12 +28,12 @@ Made by `python docs/list_operators.py` from the reader's tables and the operato
   carried, or comes after the program where it decides the size of the result.
 - **expanded**: replaced by the body that the standard defines it with, where all of that is read; else carried.
 - **carried**: kept as it is, run on the host by onnx's reference (by onnxruntime, where that has none, is known to be
-  wrong or fails), written back out. Its price is unknown, and so reported.
+  wrong or slow, or fails), written back out. Its price is unknown, and so reported.
 - **after the program**: makes a value whose size is known only when it runs, or reads or makes what is no tensor of
   numbers. It and all operators that depend on it are kept as they are, behind the program, which ends with what they
   read: `eqsat optimize` optimises that, writes them behind the result and compares whole files in onnxruntime;
   `eqsat explain` explains that; `from_onnx(model, head=True)` returns it. They have no price, and reports list them
-  (`after`). All else takes whole programs and refuses such a model, as it refuses named dimensions there.
+  (`after`), with dynamic dimensions too. All else takes whole programs and refuses such a model.
 - **refused**: an error of one line.
 
 Whatever depends on constants alone is computed when the model is read, whichever operator it is. Tensors hold any

@@ -105,4 +105,4 @@ def at(model: Model, point: Point) -> Program:
     with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
         file = Path(folder, "model.onnx")
         model.save(file)
-        return from_onnx(file, point)
+        return from_onnx(file, point, head=True)

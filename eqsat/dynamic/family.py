@@ -12,7 +12,6 @@ from eqsat.base.arguments import instance, integer, text
 from eqsat.dynamic.ranges import DEFAULT, Range, checked_range
 from eqsat.errors import EqsatError, InputError
 from eqsat.frontends.onnx.dims.forms import Point, fit_all, shown
-from eqsat.frontends.onnx.read.convert import Follows
 from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -27,14 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """The program of a source at the sizes of the dims that are not fixed. Unlike a lambda it can be pickled."""
+    """The program of a source at the sizes of the dims that are not fixed; of a model, the part before operators that
+    no program holds. Unlike a lambda it can be pickled."""
 
     source: Source
     fixed: Mapping[str, int]
 
     def __call__(self, point: Point) -> Program:
         sizes = {**self.fixed, **point}
-        return self.source(sizes) if callable(self.source) else from_onnx(self.source, sizes)
+        return self.source(sizes) if callable(self.source) else from_onnx(self.source, sizes, head=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,9 @@ class Family:
         """
         try:
             program = self.read(point)
-        except Follows as error:
-            raise InputError(f"{error}; for named dimensions give sizes, as in --shape seq=128") from None
         except EqsatError as error:
-            hint = "give the range of each dimension that the model is for, as in --shape seq=16..128"
+            hint = "give the range of each dimension that the model is for (--shape seq=16..128), or one size where"
+            hint += " several must agree (--shape rows=64)"
             raise InputError(f"at {shown(point)}: {error}; {hint}") from None
         instance("optimize_dynamic", program, Program, "a model, or a function from sizes to a Program")
         return program

@@ -66,7 +66,8 @@ def optimize_dynamic(
     It is compared with the source at the ends of the ranges and at sizes that were not used before.
 
     Args:
-        source: an ONNX file, a model in memory, or a function from sizes by name to a program.
+        source: an ONNX file, a model in memory, or a function from sizes by name to a program. Of a model whose
+            program ends before operators that no program holds, that is optimised, as by `from_onnx(..., head=True)`.
         shapes: sizes of dims that are to be fixed, and ranges (least, largest) of others; by default 1 to 64.
         device, time_limit, numerics, rules, progress, explain_time, memory_limit: as for `optimize`. The time limit
             is on everything, up to the check.

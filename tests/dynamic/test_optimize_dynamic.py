@@ -159,6 +159,24 @@ def test_outputs_keep_the_names_of_their_dims_and_the_model_its_notes(
     assert written.metadata_props == source.metadata_props
 
 
+def test_a_window_with_strides_has_the_pads_of_all_sizes(tmp_path: Path) -> None:
+    """Steps of 2 skip the pad at the end where the size is even."""
+    scales = [tensor(name, np.full(4, value, np.float32)) for name, value in (("s", 2.0), ("o", 0.5), ("v", 1.5))]
+    stored = [tensor("w", RNG.standard_normal((4, 3, 3, 3)).astype(np.float32)), *scales]
+    nodes = [node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2])]
+    nodes += [node("BatchNormalization", ["c", "s", "o", "o", "v"], ["b"]), node("Transpose", ["b"], ["y"])]
+    source = model(nodes, [value("x", [1, 3, "h", "w"])], [value("y", ["k", "m", 4, 1])], stored)
+    file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(source, file)
+    found = eqsat.optimize_dynamic(file, {"h": (16, 64), "w": (16, 64)}, time_limit=8)
+    assert not found.report["dynamic"]["as_source"]
+    found.save(out)
+    sessions: list[Any] = [onnxruntime.InferenceSession(path) for path in (file, out)]
+    image = RNG.standard_normal((1, 3, 47, 20)).astype(np.float32)
+    wanted, mine = (session.run(None, {"x": image})[0] for session in sessions)
+    np.testing.assert_allclose(mine, wanted, 1e-4, 1e-5)
+
+
 def test_a_file_that_gains_nothing_is_copied(tmp_path: Path) -> None:
     file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(model([node("Relu", ["x"], ["y"])], [value("x", ["n", 3])], [value("y", ["n", 3])]), file)

@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from eqsat.frontends.onnx.read import opaque
+from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.read.recurrent import STEPS
 from eqsat.frontends.terms.windows import transposed_conv
 from eqsat.program import ops
@@ -133,6 +135,7 @@ ONNXRUNTIMES: list[Row] = [  # onnx's reference is wrong, or fails
     ("MaxPool", 13, [f(1, 1, 9, 9)], (), {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER", "strides": [2, 2]}, 2),
     ("MaxPool", 13, [(30 * IMAGE).astype(np.int8)], (), {"kernel_shape": [3, 3], "pads": [1] * 4}, 1),
     ("GridSample", 16, [IMAGE, PLACES], (), {"mode": "bicubic"}, 1),
+    ("GridSample", 20, [IMAGE, 2 * PLACES], (), {"mode": "cubic", "padding_mode": "border", "align_corners": 1}, 1),
     ("Softsign", 13, [f()], (), {}, 1),
     ("Softsign", 13, [f().astype(np.float16)], (), {}, 1),
     (
@@ -144,6 +147,47 @@ ONNXRUNTIMES: list[Row] = [  # onnx's reference is wrong, or fails
         1,
     ),
     ("CumSum", 14, [X, np.array([0])], (), {}, 1),
+    ("ai.onnx.ml.Normalizer", 1, [X[0]], (), {"norm": "MAX"}, 1),
+    (
+        "ai.onnx.ml.SVMClassifier",
+        1,
+        [f(5, 2)],
+        (),
+        {
+            "classlabels_ints": [0, 1, 2],
+            "vectors_per_class": [1, 1, 1],
+            "support_vectors": [1.0, 0.5, -1.0, 0.25, 0.0, -1.0],
+            "coefficients": [0.5, -1.0, 0.75, 1.0, -0.25, -0.5],
+            "rho": [0.1, -0.2, 0.3],
+            "prob_a": [-1.0, -1.5, -2.0],
+            "prob_b": [0.1, 0.2, -0.1],
+            "kernel_type": "LINEAR",
+            "kernel_params": [1.0, 0.0, 3.0],
+        },
+        2,
+    ),
+    (
+        "ai.onnx.ml.TreeEnsembleRegressor",
+        3,
+        [f(5, 2)],
+        (),
+        {
+            "nodes_treeids": [0, 0, 0],
+            "nodes_nodeids": [0, 1, 2],
+            "nodes_featureids": [1, 0, 0],
+            "nodes_values": [0.1, 0.0, 0.0],
+            "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+            "nodes_truenodeids": [1, 0, 0],
+            "nodes_falsenodeids": [2, 0, 0],
+            "target_treeids": [0, 0],
+            "target_nodeids": [1, 2],
+            "target_ids": [0, 1],
+            "target_weights": [0.5, -1.0],
+            "base_values": [0.1, 0.2],
+            "n_targets": 2,
+        },
+        1,
+    ),
     *(
         (op, 13, [LONG.astype(np.int32)], (), {"axes": [1]}, 1)
         for op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
@@ -158,10 +202,15 @@ def judged(
     arrays = {f"x{i}": np.asarray(a) for i, a in enumerate(operands) if a is not None}
     inputs = {name: a for name, a in arrays.items() if int(name[1:]) not in constants}
     outputs = [f"y{i}" for i in range(count)]
+    domain, _, kind = op.rpartition(".")
     graph = helper.make_graph(
         [
             helper.make_node(
-                op, [f"x{i}" if a is not None else "" for i, a in enumerate(operands)], outputs, **attributes
+                kind,
+                [f"x{i}" if a is not None else "" for i, a in enumerate(operands)],
+                outputs,
+                domain=domain,
+                **attributes,
             )
         ],
         "g",
@@ -172,12 +221,13 @@ def judged(
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         [numpy_helper.from_array(a, name) for name, a in arrays.items() if name not in inputs],
     )
-    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    opsets = [helper.make_opsetid(domain, opset), *([helper.make_opsetid("", 13)] if domain else [])]
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     return assert_as_onnxruntime(model, inputs)
 
 
 def named(row: Row) -> str:
-    return f"{row[0]}-{row[1]}-{'-'.join(row[4])}"
+    return f"{row[0]}-{row[1]}-{'-'.join(list(row[4])[:3])}"
 
 
 @pytest.mark.parametrize("row", READ, ids=named)
@@ -222,3 +272,31 @@ def test_no_product_with_zeros_between_elements() -> None:
 @pytest.mark.parametrize("row", [*CARRIED, *ONNXRUNTIMES], ids=named)
 def test_these_are_carried(row: Row) -> None:
     assert judged(*row) == [row[0]]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("Col2Im", 18, [f(1, 8, 12), np.array([4, 5]), np.array([2, 2])], (1, 2), {}, 1),
+        ("DeformConv", 19, [IMAGE, f(3, 2, 3, 3), f(1, 18, 4, 4)], (1,), {"kernel_shape": [3, 3]}, 1),
+        ("GridSample", 20, [IMAGE, PLACES], (), {"mode": "linear"}, 1),
+    ],
+    ids=named,
+)
+def test_a_slow_reference_is_not_asked(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(arrays: object) -> None:
+        raise AssertionError("the reference takes milliseconds for each element")
+
+    monkeypatch.setattr(opaque, "_reference", lambda proto: slow)
+    assert judged(*row) == [row[0]]
+
+
+def test_a_slow_reference_is_asked_for_what_onnxruntime_lacks() -> None:
+    """Samples of float64."""
+    places = numpy_helper.from_array(PLACES.astype(np.float64), "p")
+    value = helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, IMAGE.shape)
+    nodes = [helper.make_node("GridSample", ["x", "p"], ["y"], mode="linear")]
+    outputs = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph(nodes, "g", [value], outputs, [places])
+    program = from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
+    assert program.run({"x": IMAGE.astype(np.float64)})["y"].dtype == np.float64

@@ -35,7 +35,8 @@ class Apart(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A program at some sizes as a model without initializers, and these by name."""
+    """A program at some sizes as a model without initializers, and these by name. The model has only constants of
+    element types that programs lack."""
 
     point: Point
     model: ModelProto
@@ -85,12 +86,12 @@ class _Joiner:
         found = deepcopy(self.drafts[0].model)
         graph = found.graph
         graphs = [draft.model.graph for draft in self.drafts]
-        if any(len(each.initializer) for each in graphs):
-            raise Apart("it has constants of element types that programs lack")
+        foreign = [[tensor.SerializeToString(deterministic=True) for tensor in each.initializer] for each in graphs]
+        self._same("constants of element types that programs lack", foreign)
         self._same("inputs", [[value.name for value in each.input] for each in graphs])
         self._same("outputs", [[value.name for value in each.output] for each in graphs])
         self._same("opsets", [[(e.domain, e.version) for e in draft.model.opset_import] for draft in self.drafts])
-        for value in graph.input:
+        for value in [*graph.input, *graph.initializer]:
             self._meet(value.name, [value.name] * len(self.drafts))
         self.arithmetic = Arithmetic(self._places(graph.input), self._taken())
         if len({len(each.node) for each in graphs}) > 1:
@@ -108,7 +109,7 @@ class _Joiner:
         """The names of values and nodes of the first draft, which the model keeps."""
         draft, graph = self.drafts[0], self.drafts[0].model.graph
         values = (name for node in graph.node for name in (node.name, *node.output))
-        return {*draft.constants, *(value.name for value in graph.input), *values}
+        return {*draft.constants, *(value.name for value in [*graph.input, *graph.initializer]), *values}
 
     def _same(self, what: str, values: Sequence[object]) -> None:
         for value, point in zip(values, self.points, strict=True):

@@ -46,6 +46,14 @@ _WRONG: Mapping[str, float] = {"GRU": inf, "LSTM": inf, "MaxPool": inf, "RNN": i
 """Operators whose reference (onnx 1.23) computes something else, to the version that it is right from: it ignores
 attributes or inputs of recurrent layers, places windows and their maxima otherwise, and reads boxes by later rules."""
 
+_SLOW = frozenset({"Col2Im", "DeformConv", "GridSample"})
+"""Operators whose reference (onnx 1.23) is a loop in Python, of 50 us to 6 ms for each element of the result; it also
+samples wrongly at borders, if by cubics. onnxruntime has them for some element types."""
+
+_LEARNED = "ai.onnx.ml"
+"""The domain of classical models. ONNX says little of them; converters are tested with onnxruntime, and the reference
+(onnx 1.23) gives other probabilities of several classes, other labels, and other sums of trees."""
+
 _ZERO_IF_MISSING: Mapping[str, Sequence[int]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 """Inputs that ONNX takes to be zero where they are missing: the first states of recurrent layers."""
 
@@ -343,14 +351,19 @@ class _Failed(InputError):
 
 @lru_cache(maxsize=_KEPT_EVALUATORS)
 def _evaluator(model: bytes) -> Evaluator:
-    """onnx's reference; onnxruntime, if it is installed, where there is none or it fails. Operators with bodies have
-    the reference alone, which counts the work of loops."""
+    """onnx's reference; onnxruntime, if it is installed, where there is none, or it fails, is slow, or is not what
+    models are tested with. Operators with bodies have the reference alone, which counts the work of loops."""
     spec = OneNode(model)
+    node = spec.proto().graph.node[0]
     reference = _reference(spec.proto())
     if reference is None:
         return _runtime(spec.proto())
-    alone = any(True for _ in subgraphs(spec.proto().graph.node[0])) or not find_spec("onnxruntime")
-    return reference if alone else _either(reference, spec)
+    if any(True for _ in subgraphs(node)) or not find_spec("onnxruntime"):
+        return reference
+    if title(node) in _SLOW or domain_of(node) == _LEARNED:
+        with suppress(InputError):  # not for this element type
+            return _runtime(spec.proto())
+    return _either(reference, spec)
 
 
 def _reference(proto: ModelProto) -> Evaluator | None:

@@ -251,9 +251,16 @@ class Window:
         return {
             "kernel_shape": list(self.kernel),
             "strides": _unless(ones, list(self.strides)),
-            "pads": _unless([0] * 2 * len(ones), [*self.lo, *self.hi]),
+            "pads": _unless([0] * 2 * len(ones), [*self.lo, *map(self._after, range(len(ones)))]),
             "dilations": _unless(ones, list(self.dilations)),
         }
+
+    def _after(self, axis: int) -> int:
+        """The pad at the end of an axis: as much as before it if no window reads more. Strides may skip it at this size
+        and not at another one of a named dim."""
+        lo, hi = self.lo[axis], self.hi[axis]
+        room = self.x.shape[2 + axis] + lo - self.dilations[axis] * (self.kernel[axis] - 1) - 1
+        return lo if hi < lo and (room + lo) // self.strides[axis] == (room + hi) // self.strides[axis] else hi
 
     def has_small_pads(self) -> bool:
         """Whether all pads are smaller than the kernel, as runtimes require of a pool."""
