@@ -52,7 +52,7 @@ from eqsat.program.ir import Program
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.definitions import Definitions
-from eqsat.verify.domains import see_defined
+from eqsat.verify.domains import Equality, needed_by, see_defined
 from eqsat.verify.joins import cut, inside, picked, split
 from eqsat.verify.meaning import as_fractions, leaves
 from eqsat.verify.moves import move_alike
@@ -172,7 +172,7 @@ class _Statements(ABC):
         self.terms, self._rules = terms, rules
         self.called = list(range(len(terms.rows)))
         self.rules = 0
-        self.equalities: list[tuple[int, int]] = []
+        self.equalities: list[Equality] = []
         self.fixed: set[Node] = set()
         """The numbers on whose values rules rest (`Terms.numbers_read`)."""
 
@@ -188,7 +188,7 @@ class _Statements(ABC):
                     raise CheckFailed(f"{name} does not apply to this term")
                 self.rules += 1
                 self.fixed |= self.terms.numbers_read(self._rules[name], at, right)
-                self.state(at, right)
+                self.state(at, right, needed_by(self._rules[name], self.terms, at, right))
             case {"cut": at, "into": [*sizes], **rest} if not rest and all(type(n) is int for n in sizes):
                 at = self.number(at)
                 self.state(at, cut(self.terms, at, sizes))
@@ -209,7 +209,7 @@ class _Statements(ABC):
                 self.state(at, right)
             case {"values": [a, b], **rest} if not rest:
                 a, b = self.number(a), self.number(b)
-                self.state(a, b)
+                self.state(a, b, (a, b))
                 self.compare(a, b)
             case {"moves": [a, b], **rest} if not rest:
                 a, b = self.number(a), self.number(b)
@@ -220,7 +220,7 @@ class _Statements(ABC):
 
     def closed(self) -> Congruence:
         """What follows from the lines by putting equals for equals. Raises CheckFailed where two numbers are one."""
-        closed = Congruence(self.terms, self.equalities)
+        closed = Congruence(self.terms, [each.sides for each in self.equalities])
         numbers: dict[int, Any] = {}
         for i, (op, attrs, _) in enumerate(self.terms.rows):
             if op == "Full" and numbers.setdefault(closed.of(i), attrs[0]) != attrs[0] == attrs[0]:
@@ -229,7 +229,7 @@ class _Statements(ABC):
 
     def said(self) -> Any:
         """All that the lines led to, spelled out."""
-        return [(op, attrs_key(attrs), args) for op, attrs, args in self.terms.rows], self.equalities
+        return [(op, attrs_key(attrs), args) for op, attrs, args in self.terms.rows], [each.sides for each in self.equalities]
 
     @abstractmethod
     def compare(self, a: int, b: int) -> None:
@@ -245,12 +245,12 @@ class _Statements(ABC):
             raise CheckFailed(f"{value!r} is not the number of a term")
         return self.called[value]
 
-    def state(self, a: int, b: int) -> None:
-        """Two terms are equal."""
+    def state(self, a: int, b: int, needs: Sequence[int] = ()) -> None:
+        """Two terms are equal, where some terms are defined."""
         terms = self.terms
         if (terms.size[a], terms.dtype[a]) != (terms.size[b], terms.dtype[b]):
             raise CheckFailed("both sides differ in size or type")
-        self.equalities.append((a, b))
+        self.equalities.append(Equality((a, b), tuple(needs)))
 
     def _term(self, op: str, attrs: Sequence[Any], operands: Sequence[int]) -> int:
         kinds = core_op(op).attrs
@@ -384,12 +384,14 @@ class _Models(_Statements):
         said = lemma.sides, *lemma.promised, *lemma.moving
         self.terms.copy(lemma.terms, [side for pair in said for side in pair], stands_for)
         for a, b in lemma.promised:
-            self.state(stands_for[a], stands_for[b])
+            self.state(stands_for[a], stands_for[b], (stands_for[a], stands_for[b]))
             self.compare(stands_for[a], stands_for[b])
         for a, b in lemma.moving:
             self.follow(stands_for[a], stands_for[b])
         self._uses += 1
-        self.state(stands_for[lemma.sides[0]], stands_for[lemma.sides[1]])
+        sides = stands_for[lemma.sides[0]], stands_for[lemma.sides[1]]
+        holds_anyway = not any(each.needs for each in lemma.equalities)
+        self.state(*sides, () if holds_anyway else (*values, *sides))
 
 
 def _stays_inside(layout: Layout, size: int) -> bool:
