@@ -59,6 +59,7 @@ from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import lowered
 from eqsat.verify.rounding import rounding
 from eqsat.verify.terms import Terms
+from eqsat.verify.whole import see_whole
 
 VERSION = 3
 
@@ -229,7 +230,9 @@ class _Statements(ABC):
 
     def said(self) -> Any:
         """All that the lines led to, spelled out."""
-        return [(op, attrs_key(attrs), args) for op, attrs, args in self.terms.rows], [each.sides for each in self.equalities]
+        return [(op, attrs_key(attrs), args) for op, attrs, args in self.terms.rows], [
+            each.sides for each in self.equalities
+        ]
 
     @abstractmethod
     def compare(self, a: int, b: int) -> None:
@@ -327,6 +330,7 @@ class _Models(_Statements):
 
     def follow(self, a: int, b: int) -> None:
         nodes = self.terms.node(a), self.terms.node(b)
+        see_whole(nodes, self._pair.constants)
         if not move_alike(*nodes, self._pair.constants):
             raise CheckFailed("the terms do not move the same elements")
         self.fixed.update(leaves(nodes))
