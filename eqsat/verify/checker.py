@@ -43,6 +43,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eqsat.base.arguments import shown
+from eqsat.base.memory_limit import memory_limit
 from eqsat.errors import CheckFailed, EqsatError, InputError
 from eqsat.language.rule import Rule
 from eqsat.layout.arithmetic import Layout
@@ -140,10 +142,10 @@ def _read(first: CoreProgram, second: CoreProgram, text: str, rules: Sequence[Ru
     try:
         head = json.loads(lines[0])
         version = head["certificate"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise InputError("this is no certificate: its first line does not say so") from None
     if version != VERSION:
-        raise InputError(f"a certificate of version {version!r} cannot be read; this is version {VERSION}")
+        raise InputError(f"a certificate of version {shown(version)} cannot be read; this is version {VERSION}")
     pair = Numbered(first, second)
     for which, digest in pair.head().items():
         if head.get(which) != digest:
@@ -184,6 +186,8 @@ class _Statements(ABC):
                 self.called.append(self._term(op, attrs, [self.number(a) for a in args]))
             case {"rule": str(name), "at": at, **rest} if not rest:
                 at = self.number(at)
+                if name not in self._rules:
+                    raise CheckFailed(f"there is no rule {shown(name)}")
                 right = self.terms.instance(self._rules[name], at)
                 if right is None:
                     raise CheckFailed(f"{name} does not apply to this term")
@@ -245,7 +249,9 @@ class _Statements(ABC):
     def number(self, value: Any) -> int:
         """The term that a certificate calls so."""
         if type(value) is not int or value < 0:
-            raise CheckFailed(f"{value!r} is not the number of a term")
+            raise CheckFailed(f"{shown(value)} is not the number of a term")
+        if value >= len(self.called):
+            raise CheckFailed(f"there is no term {value} before it")
         return self.called[value]
 
     def state(self, a: int, b: int, needs: Sequence[int] = ()) -> None:
@@ -317,6 +323,8 @@ class _Models(_Statements):
                     raise CheckFailed(f"this is lemma {len(self._lemmas)}")
                 self._lemmas.append(_Lemma(self._rules))
             case {"use": int(which), "on": [*values], **rest} if not rest and which >= 0:
+                if which >= len(self._lemmas):
+                    raise CheckFailed(f"there is no lemma {which} before it")
                 self._use(self._lemmas[which], [self.number(value) for value in values])
             case _:
                 super().take(line)
@@ -330,6 +338,7 @@ class _Models(_Statements):
 
     def follow(self, a: int, b: int) -> None:
         nodes = self.terms.node(a), self.terms.node(b)
+        _see_fit(nodes)
         see_whole(nodes, self._pair.constants)
         if not move_alike(*nodes, self._pair.constants):
             raise CheckFailed("the terms do not move the same elements")
@@ -338,7 +347,9 @@ class _Models(_Statements):
     def _constants(self, a: int, b: int) -> tuple[Node, Node]:
         if not self.terms.computed(a) or not self.terms.computed(b):
             raise CheckFailed(f"term {a} or {b} is not computed from constants")
-        return self.terms.node(a), self.terms.node(b)
+        nodes = self.terms.node(a), self.terms.node(b)
+        _see_fit(nodes)
+        return nodes
 
     def close(self) -> None:
         """Raises CheckFailed where the lines do not make every output equal."""
@@ -398,6 +409,13 @@ class _Models(_Statements):
         self.state(*sides, () if holds_anyway else (*values, *sides))
 
 
+def _see_fit(nodes: Sequence[Node]) -> None:
+    """Raises CheckFailed where what is computed of some nodes fits in no memory that there is."""
+    largest = max(node.size for node in topological(nodes))
+    if largest > MOST_READ and 8 * largest > memory_limit(None):
+        raise CheckFailed(f"it computes {shown(largest)} elements, which takes more memory than there is")
+
+
 def _stays_inside(layout: Layout, size: int) -> bool:
     """Whether a layout reads elements of an array of this size alone."""
     if layout.size == 0:
@@ -422,7 +440,7 @@ def _attribute(kind: str, value: Any) -> Any:
             return value
         case (("function" | "reduction" | "dtype" | "name"), str()):
             return value
-    raise ValueError(f"{value!r} is no {kind}")
+    raise ValueError(f"{shown(value)} is no {kind}")
 
 
 def _digest(core: CoreProgram) -> str:
