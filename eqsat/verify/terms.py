@@ -113,8 +113,10 @@ class Terms:
         for pattern, term in self.matched(rule, at, right):
             if isinstance(pattern, Pat) and pattern.op == "Full" and is_float(self.dtype[term]):
                 value, number = pattern.attrs[0], number_of(self.node(term))
-                known = isinstance(value, Var) and value.name not in asked
-                (copied.setdefault(value.name, set()) if known else read).add(number)
+                if isinstance(value, Var) and value.name not in asked:
+                    copied.setdefault(value.name, set()).add(number)
+                else:
+                    read.add(number)
         return read.union(*(numbers for numbers in copied.values() if len(numbers) > 1))
 
     def matched(self, rule: Rule, at: int, right: int) -> Iterator[tuple[Pattern, int]]:
