@@ -251,6 +251,14 @@ def test_a_root_of_a_square_has_the_sign_of_no_factor() -> None:
     assert eqsat.prove(square, eqsat.trace(lambda x: eqsat.abs(x + 1e4), spec), time_limit=4.0).verdict == "proved"
 
 
+def test_a_proof_says_that_integers_fit_a_narrower_type() -> None:
+    spec = eqsat.spec((4,), "int64")
+    there_and_back = eqsat.trace(lambda x: x.astype("int32").astype("int64"), spec)
+    proof = eqsat.prove(there_and_back, eqsat.trace(lambda x: x, spec))
+    assert proof.verdict == "proved"
+    assert "integers that do not overflow" in proof.reason
+
+
 def _sign_of(x: Any) -> Any:
     """1, and -1 for x below -100, which no input is that is tried."""
     return eqsat.erf(x + 100.0)
