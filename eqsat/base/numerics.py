@@ -408,7 +408,7 @@ def reduce(kind: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def wrapped(found: Array, near: Array) -> bool:
-    """Whether one of some integers is off by multiples of what its type holds, or stands where there is no value.
+    """Whether one of some integers is off by multiples of the range of its type, or stands where there is no value.
 
     Args:
         found: an array of integers, as their type computes them.

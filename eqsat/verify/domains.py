@@ -8,7 +8,7 @@ operands are: where 1 / a is defined, a is not zero. A term is defined if its op
 what is known of them; or if a defined term is the same function of equal operands. Only equalities between defined
 terms count, so that no term is a reason of its own.
 
-A side may be defined where what it is made of is not: `where(x > 0, log(x), 0)` is for every x, and so are the first
+A side may be defined where its operands are not: `where(x > 0, log(x), 0)` is for every x, and so are the first
 elements of log(x) where the others are not. So only what a side reads whatever its operands are is taken to be defined.
 Of the rest, laws may still speak that hold of undefined elements, too. Let an undefined element be NaN, which all
 functions hand on, and the comparisons of it be false: then whatever is exact or only reassociates is true (that is how
