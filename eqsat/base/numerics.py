@@ -407,6 +407,18 @@ def reduce(kind: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(row.run(wide, axis=axes, keepdims=keepdims, **extra)).astype(x.dtype, copy=False)
 
 
+def wrapped(found: Array, near: Array) -> bool:
+    """Whether one of some integers is off by multiples of the range of its type, or stands where there is no value.
+
+    Args:
+        found: an array of integers, as their type computes them.
+        near: the same of float64, to within half the range of that type; NaN and infinities are no values.
+    """
+    half = 2.0 ** (8 * found.itemsize - 1)
+    with np.errstate(invalid="ignore"):
+        return not (np.abs(found.astype(np.float64) - near) < half).all()
+
+
 def take(data: Array, indices: Array, axis: int) -> Array:
     """data[..., indices, ...]; a negative index counts from the end.
 

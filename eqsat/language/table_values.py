@@ -22,6 +22,7 @@ from eqsat.base.numerics import (
     kind_of,
     np_dtype,
     scalar,
+    wrapped,
 )
 from eqsat.errors import InputError
 from eqsat.program.core_table import CAST
@@ -66,31 +67,38 @@ def count_as(count: int, dtype: str) -> Row | None:
 
 
 def value_of(fn: str, value: Any, dtype: str) -> Row | None:
-    """A function that keeps the dtype, of one value: one that never rounds, or the reciprocal where it is the fraction
-    that the value stands for, turned over."""
+    """A function that keeps the dtype, of one value: one that never rounds, where no integer overflows, or the
+    reciprocal where it is the fraction that the value stands for, turned over.
+
+    NaN is no number that laws hold of: were -NaN NaN, and the larger of 1 and NaN, then NaN would be 0, and 1.
+    """
     row = UNARY.get(fn)
-    if row is None or row.result or kind_of(dtype) not in row.kinds:
+    if row is None or row.result or kind_of(dtype) not in row.kinds or value != value:
         return None
     if fn == "relu":
         return value_of_two("max", value, type(value)(0), dtype)
     if "exact" in row.traits:
-        return (_computed(fn, dtype, value),)
+        found = _computed(fn, dtype, value)
+        return None if _wraps(fn, dtype, found, value) else (found,)
     return value_of_two("div", 1.0, value, dtype) if fn == "reciprocal" else None
 
 
 def value_of_two(fn: str, left: Any, right: Any, dtype: str) -> Row | None:
-    """A function that keeps the dtype, of two values, where it gives what the fractions give that they stand for.
+    """A function that keeps the dtype, of two values, where it gives what the fractions give that they stand for, and
+    no integer overflows.
 
     Otherwise the result would be another number under other brackets: (1 + 1e8) - 1e8 is 0 or 1 in float32, and where
     both are one class, so is everything.
     """
     if fn not in (*_OF_FRACTIONS, "min", "max") or kind_of(dtype) not in BINARY[fn].kinds:
         return None
+    if left != left or right != right:  # as in `value_of`
+        return None
     if fn in ("min", "max") and left == right:
         return (left,)  # of zeros, too: the first of two equal operands, as everywhere
     found = _computed(fn, dtype, left, right)
     if not is_float(dtype) or fn in ("min", "max"):
-        return (found,)
+        return None if _wraps(fn, dtype, found, left, right) else (found,)
     known = [fraction_of(v, dtype) for v in (left, right, found)]
     if any(f is None for f in known) or (fn == "div" and right == 0):
         return None
@@ -117,6 +125,15 @@ def _computed(fn: str, dtype: str, *values: Any) -> Any:
     with np.errstate(all="ignore"):
         found = elementwise(fn, *(np.asarray([v], dtype=np_dtype(dtype)) for v in values))
         return np.asarray(found)[0].item()
+
+
+def _wraps(fn: str, dtype: str, found: Any, *values: Any) -> bool:
+    """Whether a function of integers gives another value than in the whole numbers."""
+    if dtype not in INTS:
+        return False
+    with np.errstate(all="ignore"):
+        near = elementwise(fn, *(np.asarray([v], dtype=np.float64) for v in values))
+    return wrapped(np.asarray([found], dtype=np_dtype(dtype)), near)
 
 
 _SIMPLE = 1 << 20

@@ -43,6 +43,8 @@ from eqsat.proof.values.intervals import OutOfTime
 from eqsat.proof.values.points import JUMPS, elements_tried, typical
 from eqsat.proof.values.refute import Difference, Refutation, Search
 from eqsat.proof.values.signatures import Index
+from eqsat.verify.checker import Numbered
+from eqsat.verify.domains import all_defined
 from eqsat.verify.pairing import lowered, matched, ordered
 
 Verdict = Literal["proved", "refuted", "unknown"]
@@ -262,6 +264,10 @@ class _Doubt:
     told_apart: Callable[[CoreProgram], Search]
 
 
+class _Unguarded(CheckFailed):
+    """A proof goes through values that are perhaps not defined where both programs are."""
+
+
 class _Pair:
     """Two programs over one set of inputs, in the core."""
 
@@ -284,6 +290,13 @@ class _Pair:
         """Typical inputs of both."""
         return typical(self._program, self._other, self._names, self._bounds)
 
+    @cached_property
+    def guarded(self) -> bool:
+        """Whether one of the programs has a value that is perhaps not defined where both programs are, as in
+        `where(x > 0, log(x), 0)`. Rules know nothing of where values are, so that a proof by them must be verified."""
+        pair = Numbered(self.left, self.right)
+        return not all_defined(pair.terms, [side for sides in pair.outputs for side in sides], self.constants)
+
     @property
     def same(self) -> bool:
         """Whether both are one program over flat arrays."""
@@ -301,7 +314,7 @@ class _Pair:
         if self.same:
             reason = "both are the same over flat arrays: only shapes and views were moved"
             proof = Proof("proved", "rules", 0.0, reason)
-            return self._certified(proof, Swept(0, equal=True), deadline) if certify else proof
+            return self._certified(proof, Swept(0, equal=True), deadline, certify)
         swept = None
         sampled = self.sample(deadline) if sweeps and self.is_swept(certify) else None
         if sampled:
@@ -399,7 +412,10 @@ class _Pair:
         by = f"{len(swept.cuts)} values of both are equal, by {swept.proofs} e-graphs of their own"
         reason = by + self._rounding(self._ahead.rounded)
         proof = Proof("proved", "sweep", 0.0, reason, steps, stats=stats)
-        return self._certified(proof, swept, deadline) if certify else proof
+        try:
+            return self._certified(proof, swept, deadline, certify)
+        except _Unguarded as error:
+            return Proof("unknown", "", 0.0, f"{reason}; {error}", stats=stats)
 
     def _rounding(self, pairs: Iterable[tuple[Node, Node]]) -> str:
         """What to say of pairs of constants that were taken as equal."""
@@ -425,13 +441,20 @@ class _Pair:
         """The second program with other values for its outputs, which may come of the first."""
         return replace(self.right, roots=tuple(roots), constants=self.constants, opaque=self._opaque)
 
-    def _certified(self, proof: Proof, swept: Swept, deadline: float) -> Proof:
-        """The proof with a certificate of what was swept, or why there is none."""
+    def _certified(self, proof: Proof, swept: Swept, deadline: float, certify: bool) -> Proof:
+        """The proof with a certificate of what was swept, or why there is none, if it is asked for. Raises _Unguarded
+        where the proof proves nothing without one."""
+        guarded = not self.same and self.guarded
+        if not certify and not guarded:
+            return proof
         from eqsat.proof.certify import certificate
 
         try:
-            proof.certificate = certificate(self.left, self.right, swept, deadline)
+            verified = certificate(self.left, self.right, swept, deadline)
+            proof.certificate = verified if certify else None
         except CheckFailed as error:
+            if guarded:
+                raise _Unguarded(f"perhaps not wherever both programs are defined: {error}") from None
             proof.uncertified = str(error)
         return proof
 
@@ -490,10 +513,11 @@ class _Pair:
         return found.roots[:count] == found.roots[count:] and not contradicts(found)
 
     def _stepped(self, found: Snapshot, deadline: float, certify: bool) -> Proof:
-        """What an e-graph proves, in steps. Raises CheckFailed if one does not hold when replayed."""
+        """What an e-graph proves, in steps. Raises CheckFailed if one does not hold when replayed, or where it is not
+        defined."""
         proof = self._by_rules(found, min(deadline - time.monotonic(), _MOST_STEPS_SECONDS))
         proof.reason += self._rounding((node, term) for term, node in self._unfolded)
-        return self._certified(proof, self._as_swept(found), deadline) if certify else proof
+        return self._certified(proof, self._as_swept(found), deadline, certify)
 
     def _saturated(self, seconds: float, nodes: int = _NODES) -> Snapshot:
         count = len(self.goal)

@@ -43,6 +43,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eqsat.base.arguments import shown
+from eqsat.base.memory_limit import memory_limit
 from eqsat.errors import CheckFailed, EqsatError, InputError
 from eqsat.language.rule import Rule
 from eqsat.layout.arithmetic import Layout
@@ -52,13 +54,14 @@ from eqsat.program.ir import Program
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.definitions import Definitions
-from eqsat.verify.domains import see_defined
+from eqsat.verify.domains import Equality, needed_by, see_defined
 from eqsat.verify.joins import cut, inside, picked, split
 from eqsat.verify.meaning import as_fractions, leaves
 from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import lowered
 from eqsat.verify.rounding import rounding
 from eqsat.verify.terms import Terms
+from eqsat.verify.whole import see_whole
 
 VERSION = 3
 
@@ -139,10 +142,10 @@ def _read(first: CoreProgram, second: CoreProgram, text: str, rules: Sequence[Ru
     try:
         head = json.loads(lines[0])
         version = head["certificate"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise InputError("this is no certificate: its first line does not say so") from None
     if version != VERSION:
-        raise InputError(f"a certificate of version {version!r} cannot be read; this is version {VERSION}")
+        raise InputError(f"a certificate of version {shown(version)} cannot be read; this is version {VERSION}")
     pair = Numbered(first, second)
     for which, digest in pair.head().items():
         if head.get(which) != digest:
@@ -172,7 +175,7 @@ class _Statements(ABC):
         self.terms, self._rules = terms, rules
         self.called = list(range(len(terms.rows)))
         self.rules = 0
-        self.equalities: list[tuple[int, int]] = []
+        self.equalities: list[Equality] = []
         self.fixed: set[Node] = set()
         """The numbers on whose values rules rest (`Terms.numbers_read`)."""
 
@@ -183,12 +186,14 @@ class _Statements(ABC):
                 self.called.append(self._term(op, attrs, [self.number(a) for a in args]))
             case {"rule": str(name), "at": at, **rest} if not rest:
                 at = self.number(at)
+                if name not in self._rules:
+                    raise CheckFailed(f"there is no rule {shown(name)}")
                 right = self.terms.instance(self._rules[name], at)
                 if right is None:
                     raise CheckFailed(f"{name} does not apply to this term")
                 self.rules += 1
                 self.fixed |= self.terms.numbers_read(self._rules[name], at, right)
-                self.state(at, right)
+                self.state(at, right, needed_by(self._rules[name], self.terms, at, right))
             case {"cut": at, "into": [*sizes], **rest} if not rest and all(type(n) is int for n in sizes):
                 at = self.number(at)
                 self.state(at, cut(self.terms, at, sizes))
@@ -209,7 +214,7 @@ class _Statements(ABC):
                 self.state(at, right)
             case {"values": [a, b], **rest} if not rest:
                 a, b = self.number(a), self.number(b)
-                self.state(a, b)
+                self.state(a, b, (a, b))
                 self.compare(a, b)
             case {"moves": [a, b], **rest} if not rest:
                 a, b = self.number(a), self.number(b)
@@ -220,7 +225,7 @@ class _Statements(ABC):
 
     def closed(self) -> Congruence:
         """What follows from the lines by putting equals for equals. Raises CheckFailed where two numbers are one."""
-        closed = Congruence(self.terms, self.equalities)
+        closed = Congruence(self.terms, [each.sides for each in self.equalities])
         numbers: dict[int, Any] = {}
         for i, (op, attrs, _) in enumerate(self.terms.rows):
             if op == "Full" and numbers.setdefault(closed.of(i), attrs[0]) != attrs[0] == attrs[0]:
@@ -229,7 +234,9 @@ class _Statements(ABC):
 
     def said(self) -> Any:
         """All that the lines led to, spelled out."""
-        return [(op, attrs_key(attrs), args) for op, attrs, args in self.terms.rows], self.equalities
+        return [(op, attrs_key(attrs), args) for op, attrs, args in self.terms.rows], [
+            each.sides for each in self.equalities
+        ]
 
     @abstractmethod
     def compare(self, a: int, b: int) -> None:
@@ -242,15 +249,17 @@ class _Statements(ABC):
     def number(self, value: Any) -> int:
         """The term that a certificate calls so."""
         if type(value) is not int or value < 0:
-            raise CheckFailed(f"{value!r} is not the number of a term")
+            raise CheckFailed(f"{shown(value)} is not the number of a term")
+        if value >= len(self.called):
+            raise CheckFailed(f"there is no term {value} before it")
         return self.called[value]
 
-    def state(self, a: int, b: int) -> None:
-        """Two terms are equal."""
+    def state(self, a: int, b: int, needs: Sequence[int] = ()) -> None:
+        """Two terms are equal, where some terms are defined."""
         terms = self.terms
         if (terms.size[a], terms.dtype[a]) != (terms.size[b], terms.dtype[b]):
             raise CheckFailed("both sides differ in size or type")
-        self.equalities.append((a, b))
+        self.equalities.append(Equality((a, b), tuple(needs)))
 
     def _term(self, op: str, attrs: Sequence[Any], operands: Sequence[int]) -> int:
         kinds = core_op(op).attrs
@@ -314,6 +323,8 @@ class _Models(_Statements):
                     raise CheckFailed(f"this is lemma {len(self._lemmas)}")
                 self._lemmas.append(_Lemma(self._rules))
             case {"use": int(which), "on": [*values], **rest} if not rest and which >= 0:
+                if which >= len(self._lemmas):
+                    raise CheckFailed(f"there is no lemma {which} before it")
                 self._use(self._lemmas[which], [self.number(value) for value in values])
             case _:
                 super().take(line)
@@ -327,6 +338,8 @@ class _Models(_Statements):
 
     def follow(self, a: int, b: int) -> None:
         nodes = self.terms.node(a), self.terms.node(b)
+        _see_fit(nodes)
+        see_whole(nodes, self._pair.constants)
         if not move_alike(*nodes, self._pair.constants):
             raise CheckFailed("the terms do not move the same elements")
         self.fixed.update(leaves(nodes))
@@ -334,7 +347,9 @@ class _Models(_Statements):
     def _constants(self, a: int, b: int) -> tuple[Node, Node]:
         if not self.terms.computed(a) or not self.terms.computed(b):
             raise CheckFailed(f"term {a} or {b} is not computed from constants")
-        return self.terms.node(a), self.terms.node(b)
+        nodes = self.terms.node(a), self.terms.node(b)
+        _see_fit(nodes)
+        return nodes
 
     def close(self) -> None:
         """Raises CheckFailed where the lines do not make every output equal."""
@@ -384,12 +399,21 @@ class _Models(_Statements):
         said = lemma.sides, *lemma.promised, *lemma.moving
         self.terms.copy(lemma.terms, [side for pair in said for side in pair], stands_for)
         for a, b in lemma.promised:
-            self.state(stands_for[a], stands_for[b])
+            self.state(stands_for[a], stands_for[b], (stands_for[a], stands_for[b]))
             self.compare(stands_for[a], stands_for[b])
         for a, b in lemma.moving:
             self.follow(stands_for[a], stands_for[b])
         self._uses += 1
-        self.state(stands_for[lemma.sides[0]], stands_for[lemma.sides[1]])
+        sides = stands_for[lemma.sides[0]], stands_for[lemma.sides[1]]
+        holds_anyway = not any(each.needs for each in lemma.equalities)
+        self.state(*sides, () if holds_anyway else (*values, *sides))
+
+
+def _see_fit(nodes: Sequence[Node]) -> None:
+    """Raises CheckFailed where what is computed of some nodes fits in no memory that there is."""
+    largest = max(node.size for node in topological(nodes))
+    if largest > MOST_READ and 8 * largest > memory_limit(None):
+        raise CheckFailed(f"it computes {shown(largest)} elements, which takes more memory than there is")
 
 
 def _stays_inside(layout: Layout, size: int) -> bool:
@@ -416,7 +440,7 @@ def _attribute(kind: str, value: Any) -> Any:
             return value
         case (("function" | "reduction" | "dtype" | "name"), str()):
             return value
-    raise ValueError(f"{value!r} is no {kind}")
+    raise ValueError(f"{shown(value)} is no {kind}")
 
 
 def _digest(core: CoreProgram) -> str:

@@ -38,6 +38,7 @@ from eqsat.program.core_table import CAST
 from eqsat.verify.meaning import Meanings, leaves, number_of
 from eqsat.verify.rounding import only_moves
 from eqsat.verify.spelling import Spelling, Spellings, simple
+from eqsat.verify.whole import see_whole
 
 _MOST_BITS = 1 << 12
 """Of the numerators and denominators of fractions that are computed."""
@@ -70,6 +71,7 @@ class Definitions:
         Raises:
             CheckFailed: they are not equal by what is known.
         """
+        see_whole([left, right], self._values)
         if (self._spellings.spelled(left).array == self._spellings.spelled(right).array).all():
             return 0.0
         if not is_float(left.dtype):

@@ -7,18 +7,27 @@ What is defined is found step by step, from the terms of both sides on, which ar
 operands are: where 1 / a is defined, a is not zero. A term is defined if its operands are, and are in its domain by
 what is known of them; or if a defined term is the same function of equal operands. Only equalities between defined
 terms count, so that no term is a reason of its own.
+
+A side may be defined where its operands are not: `where(x > 0, log(x), 0)` is for every x, and so are the first
+elements of log(x) where the others are not. So only what a side reads whatever its operands are is taken to be defined.
+Of the rest, laws may still speak that hold of undefined elements, too. Let an undefined element be NaN, which all
+functions hand on, and the comparisons of it be false: then whatever is exact or only reassociates is true (that is how
+these classes are tested), unless it names a function that is not defined everywhere. Other laws hold where all that
+they name is defined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from eqsat.base.numerics import Array, is_float, scalar
 from eqsat.errors import CheckFailed
-from eqsat.layout.arithmetic import Layout
+from eqsat.language.rule import Lit, Pat, Rule
+from eqsat.layout.arithmetic import Layout, is_bijective
 from eqsat.program.core_table import CAST
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.rounding import LAST_PLACE, ROUNDING
@@ -47,10 +56,26 @@ _MOST_SEEN = 1 << 22
 """Elements of a view that is seen to read all of its operand."""
 
 
+class Equality(NamedTuple):
+    """Two terms that are equal where all that is needed is defined; elsewhere, too, if nothing is needed."""
+
+    sides: tuple[int, int]
+    needs: tuple[int, ...]
+
+
+def needed_by(rule: Rule, terms: Terms, at: int, right: int) -> tuple[int, ...]:
+    """What must be defined for a rule to hold: all that its sides name, or nothing where it hands on what is not."""
+    named = sorted({term for _, term in terms.matched(rule, at, right)})
+    patterns = [pattern for pattern, _ in terms.matched(rule, at, right) if isinstance(pattern, Pat)]
+    partial = any(_function(pattern.op, pattern.attrs) in _DOMAINS for pattern in patterns)
+    empty = not all(terms.size[term] for term in named)  # a sum of nothing is zero, whatever it is multiplied with
+    return tuple(named) if rule.numerics == "range-changing" or partial or empty else ()
+
+
 def see_defined(
-    terms: Terms, equalities: Sequence[tuple[int, int]], sides: Iterable[int], constants: Mapping[str, Array]
+    terms: Terms, equalities: Sequence[Equality], sides: Iterable[int], constants: Mapping[str, Array]
 ) -> None:
-    """See that the terms that are said to be equal are defined where both sides are.
+    """See that what equalities need is defined where both sides are.
 
     Args:
         constants: digest to stored values.
@@ -58,36 +83,64 @@ def see_defined(
     Raises:
         CheckFailed: one may not be.
     """
-    partial = [i for i in range(len(terms.rows)) if _domain(terms, i) is not None]
-    given = set(terms.below(sides))
-    if given.issuperset(partial):
-        return
+    defined = _defined(terms, equalities, sides, constants)
+    for each in equalities:
+        for i in each.needs:
+            if not defined[i]:
+                first = next((j for j in terms.below([i]) if not defined[j] and _domain(terms, j)), i)
+                name = next(iter(terms.rows[first][1]), terms.rows[first][0])
+                raise CheckFailed(f"a term need not be defined where the programs are: {name} of any value")
+
+
+def all_defined(terms: Terms, sides: Iterable[int], constants: Mapping[str, Array]) -> bool:
+    """Whether all terms are seen to be defined where both sides are.
+
+    Args:
+        constants: digest to stored values.
+    """
+    return all(_defined(terms, (), sides, constants))
+
+
+def _defined(
+    terms: Terms, equalities: Sequence[Equality], sides: Iterable[int], constants: Mapping[str, Array]
+) -> list[bool]:
+    """Which terms are defined where both sides are, as far as it is seen."""
+    partial = [_domain(terms, i) is not None for i in range(len(terms.rows))]
+    if not any(partial):
+        return [True] * len(partial)
     known = _Known(terms, constants)
-    defined = [i in given for i in range(len(terms.rows))]
+    defined = known.read(sides, partial)
+    if all(defined[i] for i, here in enumerate(partial) if here):
+        return [True] * len(partial)
     while True:
-        closed = Congruence(terms, [(a, b) for a, b in equalities if defined[a] and defined[b]])
+        usable = [each.sides for each in equalities if all(defined[i] for i in (*each.sides, *each.needs))]
+        closed = Congruence(terms, usable)
         known.find(closed, defined)
         alike = {closed.signature(i) for i in range(len(terms.rows)) if defined[i]}
-        more = [i for i in range(len(terms.rows)) if not defined[i]]
-        count = len(more)
-        for i in more:  # operands first
-            defined[i] = all(defined[a] for a in terms.rows[i][2]) and (
-                closed.signature(i) in alike or known.inside(closed, i)
+        count = sum(defined)
+        for i in range(len(terms.rows)):  # operands first
+            defined[i] = defined[i] or (
+                all(defined[a] for a in terms.rows[i][2]) and (closed.signature(i) in alike or known.inside(closed, i))
             )
-        if count == sum(not d for d in defined):
-            break
-    for pair in equalities:
-        for i in pair:
-            if not defined[i]:
-                first = next(j for j in terms.below([i]) if not defined[j])
-                name = terms.rows[first][1][0]
-                raise CheckFailed(f"a term need not be defined where the programs are: {name} of any value")
+        for (a, b), needs in equalities:
+            if not needs:
+                defined[a] = defined[b] = defined[a] or defined[b]
+        if sum(defined) == count:
+            return defined
 
 
 def _domain(terms: Terms, at: int) -> tuple[int, int] | None:
     """What a function of floats takes: which of its operands must be what. None: it takes all."""
     op, attrs, args = terms.rows[at]
-    return _DOMAINS.get(attrs[0]) if op in ("Un", "Bin") and is_float(terms.dtype[args[0]]) else None
+    function = _function(op, attrs)
+    return _DOMAINS.get(function) if function and is_float(terms.dtype[args[0]]) else None
+
+
+def _function(op: str, attrs: Sequence[Any]) -> Any:
+    """The function that an operator applies to each element; an empty text for any other operator."""
+    if op not in ("Un", "Bin"):
+        return ""
+    return attrs[0].value if isinstance(attrs[0], Lit) else attrs[0]
 
 
 class _Known:
@@ -97,7 +150,32 @@ class _Known:
         self._terms, self._constants = terms, constants
         self._own = [self._leaf(i) for i in range(len(terms.rows))]
         self._of: dict[int, int] = {}
-        self._covers: dict[int, bool] = {}
+
+    def read(self, sides: Iterable[int], partial: Sequence[bool]) -> list[bool]:
+        """Which terms both sides read every element of, whatever the others are, or no partial function is part of."""
+        over = list(partial)
+        for i, (_, _, args) in enumerate(self._terms.rows):
+            over[i] = over[i] or any(over[a] for a in args)
+        found = [not each for each in over]
+        stack = list(sides)
+        while stack:
+            at = stack.pop()
+            if not found[at]:
+                found[at] = True
+                stack += self._read_by(at)
+        return found
+
+    def _read_by(self, at: int) -> Sequence[int]:
+        """The operands of which a term reads every element."""
+        op, attrs, args = self._terms.rows[at]
+        match op:
+            case "Where":
+                return args[:1]
+            case "Gather":
+                return args[1:]
+            case "V":
+                return args if self._reads_all(at, attrs[0]) else ()
+        return args if self._terms.size[at] else ()
 
     def find(self, closed: Congruence, defined: Sequence[bool]) -> None:
         """All that follows from terms that are defined."""
@@ -220,14 +298,20 @@ class _Known:
 
     def _reads_all(self, at: int, layout: Layout) -> bool:
         """Whether a view reads every element of its operand."""
-        if at not in self._covers:
-            [of] = self._terms.rows[at][2]
-            size = self._terms.size[of]
-            seen = np.zeros(size + 1, np.bool_)
-            if size <= layout.size <= _MOST_SEEN:
-                seen[layout.index()] = True  # what is filled in is noted behind the end
-            self._covers[at] = bool(seen[:size].all())
-        return self._covers[at]
+        [of] = self._terms.rows[at][2]
+        return _covers(layout, self._terms.size[of])
+
+
+@lru_cache(maxsize=1 << 12)
+def _covers(layout: Layout, size: int) -> bool:
+    """Whether a layout reads every element of an array of this size."""
+    if is_bijective(layout, size):
+        return True
+    if not size <= layout.size <= _MOST_SEEN:
+        return False
+    seen = np.zeros(size + 1, np.bool_)
+    seen[layout.index()] = True  # what is filled in is noted behind the end
+    return bool(seen[:size].all())
 
 
 def _number(value: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import is_float, scalar
 from eqsat.errors import InputError
-from eqsat.language.rule import COMPARISONS, Arith, Ask, Attr, Compare, Guard, Lit, Pattern, Rule, Var, number
+from eqsat.language.rule import COMPARISONS, Arith, Ask, Attr, Compare, Guard, Lit, Pat, Pattern, Rule, Var, number
 from eqsat.language.tables import find
 from eqsat.layout.arithmetic import Layout
 from eqsat.program.core import Node, make, measure
@@ -110,17 +110,23 @@ class Terms:
         asked = {name for guard in rule.when for attr in _attributes(guard) for name in _variables(attr)}
         read: set[Node] = set()
         copied: dict[str, set[Node]] = {}
-        stack = [(rule.left, at), (rule.right, right)]
+        for pattern, term in self.matched(rule, at, right):
+            if isinstance(pattern, Pat) and pattern.op == "Full" and is_float(self.dtype[term]):
+                value, number = pattern.attrs[0], number_of(self.node(term))
+                if isinstance(value, Var) and value.name not in asked:
+                    copied.setdefault(value.name, set()).add(number)
+                else:
+                    read.add(number)
+        return read.union(*(numbers for numbers in copied.values() if len(numbers) > 1))
+
+    def matched(self, rule: Rule, at: int, right: int) -> Iterator[tuple[Pattern, int]]:
+        """The patterns of both sides of a rule, variables included, and the term that each stands for."""
+        stack: list[tuple[Pattern, int]] = [(rule.left, at), (rule.right, right)]
         while stack:
             pattern, term = stack.pop()
-            if isinstance(pattern, Var):
-                continue
-            stack += zip(pattern.args, self.rows[term][2], strict=True)
-            if pattern.op == "Full" and is_float(self.dtype[term]):
-                value, number = pattern.attrs[0], number_of(self.node(term))
-                known = isinstance(value, Var) and value.name not in asked
-                (copied.setdefault(value.name, set()) if known else read).add(number)
-        return read.union(*(numbers for numbers in copied.values() if len(numbers) > 1))
+            yield pattern, term
+            if isinstance(pattern, Pat):
+                stack += zip(pattern.args, self.rows[term][2], strict=True)
 
     def _match(self, pattern: Pattern, at: int, bound: dict[str, Any]) -> bool:
         if isinstance(pattern, Var):

@@ -251,6 +251,69 @@ def test_a_root_of_a_square_has_the_sign_of_no_factor() -> None:
     assert eqsat.prove(square, eqsat.trace(lambda x: eqsat.abs(x + 1e4), spec), time_limit=4.0).verdict == "proved"
 
 
+def test_a_proof_says_that_integers_fit_a_narrower_type() -> None:
+    spec = eqsat.spec((4,), "int64")
+    there_and_back = eqsat.trace(lambda x: x.astype("int32").astype("int64"), spec)
+    proof = eqsat.prove(there_and_back, eqsat.trace(lambda x: x, spec))
+    assert proof.verdict == "proved"
+    assert "integers that do not overflow" in proof.reason
+
+
+def _sign_of(x: Any) -> Any:
+    """1, and -1 for x below -100, which no input is that is tried."""
+    return eqsat.erf(x + 100.0)
+
+
+def _root(*factors: Any) -> Any:
+    product = factors[0]
+    for factor in factors[1:]:
+        product = product * factor
+    return eqsat.sqrt(product)
+
+
+# The sides are equal where all factors are positive, and differ where all are negative.
+NEGATIVE_TOGETHER: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "two roots": (lambda a, b, c: _root(a, b) * _root(a, c), lambda a, b, c: a * _root(b, c)),
+    "a quotient": (lambda a, b, c: _root(a / b) + 0.0 * c, lambda a, b, c: _root(a, b) / b + 0.0 * c),
+    "negated factors": (lambda a, b, c: _root(-a) * _root(-b) + 0.0 * c, lambda a, b, c: 0.0 * c - _root(a, b)),
+    "a common factor": (
+        lambda a, b, c: _root(a, b + c) * _root(a, b),
+        lambda a, b, c: a * _root(b, b + c),
+    ),
+    "halved logarithms": (
+        lambda a, b, c: eqsat.exp(0.5 * eqsat.log(a * b) + 0.5 * eqsat.log(a * c)),
+        lambda a, b, c: a * _root(b, c),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEGATIVE_TOGETHER)
+def test_factors_of_a_root_may_be_negative_together(name: str) -> None:
+    specs = [eqsat.spec((2,), "float64")] * 3
+    left, right = (
+        lower(eqsat.trace(lambda x, y, z, side=side: side(*map(_sign_of, (x, y, z))), *specs)).roots
+        for side in NEGATIVE_TOGETHER[name]
+    )
+    assert not compare(left, right, {}, 5.0).equal
+
+
+ROOTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "of a product": (lambda x, y: _root(x) * _root(y), lambda x, y: _root(x, y)),
+    "of a quotient": (lambda x, y: _root(x) / _root(y), lambda x, y: _root(x / y)),
+    "reciprocal": (lambda x, y: 1.0 / _root(x) / _root(y), lambda x, y: eqsat.rsqrt(x * y)),
+    "logarithm of a quotient": (lambda x, y: eqsat.log(x) - eqsat.log(y), lambda x, y: eqsat.log(x / y)),
+    "squared": (lambda x, y: _root(x, y) * _root(x, y), lambda x, y: x * y),
+    "absolute": (lambda x, y: eqsat.abs(x) * _root(x) * y, lambda x, y: x * _root(x) * y),
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_roots_of_what_has_roots_are_roots_of_products(name: str) -> None:
+    specs = [eqsat.spec((2,), "float64")] * 2
+    left, right = (lower(eqsat.trace(side, *specs)).roots for side in ROOTS[name])
+    assert compare(left, right, {}, 5.0).equal
+
+
 def test_a_proof_says_which_rounding_it_took_as_equal() -> None:
     weights = np.array([[1.5, -2], [3, 1]], np.float32)
     folded = (weights * np.float32(3)).astype(np.float32) * np.float32(1 + 2**-22)

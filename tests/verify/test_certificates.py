@@ -322,11 +322,34 @@ def test_a_rule_that_says_something_else_is_not_what_was_sealed() -> None:
         verify(program, program, text, [replace(r, right=r.left) for r in CHECKABLE if r.name == "commute-sum"])
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "no JSON", '{"certificate": 99}'])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "no JSON", '{"certificate": 99}', "[" * 100_000, '{"a":' * 100_000])
 def test_what_is_no_certificate_is_bad_input(text: str) -> None:
     first, second, _ = certified("associate")
     with pytest.raises(InputError):
         verify(first, second, text, CHECKABLE)
+
+
+HOSTILE: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "a term that comes later": ([{"rule": "commute-sum", "at": 99}], "there is no term 99"),
+    "a rule that is none": ([{"rule": "x" * 1000, "at": 2}], "there is no rule 'xxx"),
+    "a lemma that comes later": ([{"use": 0, "on": [0]}], "there is no lemma 0"),
+    "a long attribute": ([{"term": ["V", [{"layout": 1, "x": "y" * 1000}], [0]]}], "is no layout"),
+    "more elements than memory holds": (
+        [{"term": ["Full", [value, 10**13, "float32"], []]} for value in (0.5, 0.25)] + [{"values": [3, 4]}],
+        "10000000000000 elements, which takes more memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_nobody_writes_is_refused_in_a_short_line(name: str) -> None:
+    lines, expected = HOSTILE[name]
+    program = build(lambda x, y: x + y, ((3,), (3,)))
+    programs = lowered(program, program)
+    text = "".join(json.dumps(line) + "\n" for line in [Numbered(*programs).head(), *lines])
+    with pytest.raises(CheckFailed, match=expected) as error:
+        sealed(*programs, text, CHECKABLE)
+    assert len(str(error.value)) < 200
 
 
 def test_what_a_law_says_is_so() -> None:

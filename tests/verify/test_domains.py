@@ -95,6 +95,55 @@ def test_where_a_program_is_defined_says_what_its_operands_are() -> None:
     assert forged.seal()
 
 
+def in_a_branch(shifted: Any) -> Any:
+    """The logarithm of x + 1000 where that is above zero; the other branch is defined, too."""
+    return eqsat.where(shifted > 0.0, eqsat.exp(eqsat.log(shifted)), shifted * 0.0)
+
+
+def in_some_elements(shifted: Any) -> Any:
+    """The logarithms of the first two elements of x + 1000."""
+    return eqsat.concat([eqsat.log(shifted)[:2], shifted[2:]])
+
+
+UNREAD = {"in a branch": in_a_branch, "in some elements": in_some_elements}
+
+
+def side(unread: Any, relu: bool) -> Any:
+    def fn(x: Any) -> Any:
+        shifted = x + 1000.0
+        return (eqsat.relu(shifted) if relu else shifted) + unread(shifted)
+
+    return fn
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_is_not_read_need_not_be_defined(name: str) -> None:
+    """For x = -2000 both programs are defined, and differ."""
+    forged = Forged(side(UNREAD[name], True), side(UNREAD[name], False))
+    [log] = [i for i in forged.stored("Un") if forged.numbered.terms.rows[i][1] == ("log",)]
+    power = forged.of("exp", log)
+    forged.say(rule="exponential-of-log", at=power)
+    forged.say(rule="relu-of-exponential", at=forged.of("relu", power))
+    forged.seal_error("need not be defined .*: log")
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_no_proof_goes_through_what_is_not_read(name: str) -> None:
+    spec = eqsat.spec((4,), "float32")
+    left, right = (eqsat.trace(side(UNREAD[name], relu), spec) for relu in (True, False))
+    assert eqsat.prove(left, right).verdict != "proved"
+
+
+def test_laws_that_hand_on_what_is_undefined_hold_of_it() -> None:
+    """A branch that is not taken may be written otherwise."""
+    spec = eqsat.spec((4, 4), "float32")
+    left = eqsat.trace(lambda x, y: eqsat.where(x > 0.0, eqsat.log(x) + y, y), spec, spec)
+    right = eqsat.trace(lambda x, y: eqsat.where(x > 0.0, y + eqsat.log(x), y), spec, spec)
+    proof = eqsat.prove(left, right, certify=True)
+    assert proof.verdict == "proved"
+    assert proof.certificate
+
+
 @pytest.mark.parametrize("positive", [eqsat.exp, lambda x: eqsat.abs(x) + 1e-5, lambda x: x * x + 2.0])
 def test_what_is_above_zero_has_a_root(positive: Any) -> None:
     def both(x: Any) -> Any:

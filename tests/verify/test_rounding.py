@@ -9,6 +9,7 @@ import pytest
 
 import eqsat
 from eqsat.errors import CheckFailed
+from eqsat.layout.arithmetic import strided
 from eqsat.verify.checker import Numbered
 from eqsat.verify.pairing import lowered
 from eqsat.verify.rounding import adds_up, units_apart
@@ -30,6 +31,68 @@ def test_a_number_that_rounding_absorbs_stays(dtype: str, large: float) -> None:
     with pytest.raises(CheckFailed, match="simple fraction"):
         forged.seal()
     assert less
+
+
+def test_nan_is_no_number_that_laws_hold_of() -> None:
+    """min(1, max(1, NaN)) is 1, and NaN where it is computed; so is 2 with 2 in its place."""
+    forged = Forged(lambda x: x + 1.0, lambda x: x + 2.0)
+    for lemma, value in enumerate((1.0, 2.0)):
+        forged.say(lemma=lemma)
+        forged.say(leaf=[4, "float32"])
+        terms = [["Full", [value, 4, "float32"], []], ["Full", [np.nan, 4, "float32"], []]]
+        terms += [["Bin", [fn], args] for fn, args in (("max", [1, 2]), ("min", [1, 3]), ("min", [1, 2]))]
+        for term in [*terms, ["Bin", ["add"], [0, 1]], ["Bin", ["add"], [0, 2]]]:
+            forged.say(term=term)
+        forged.say(rule="minimum-with-larger", at=4)
+        for at in (3, 5):
+            forged.say(rule="function-of-numbers", at=at)
+        forged.say(proves=[6, 7])
+    for lemma in range(2):
+        forged.say(use=lemma, on=forged.stored("In"))
+    forged.seal_error("function-of-numbers does not apply")
+
+
+def repeated(forged: Forged, at: int, *dims: tuple[int, int]) -> int:
+    return forged.term("V", [{"layout": strided(0, dims).key()}], at)
+
+
+def test_integers_of_constants_do_not_overflow() -> None:
+    """The larger of 2**31 - 1 and 0, each with 1 added, is 1; by law it is -2**31. What that leaves makes 5 of 1."""
+    forged = Forged(
+        lambda x: x + np.arange(1, 5, dtype=np.int32), lambda x: x + np.arange(5, 9, dtype=np.int32), "int32"
+    )
+    largest, zero, one = (forged.term("Full", [value, 1, "int32"]) for value in (2**31 - 1, 0, 1))
+    both = forged.term("Cat", [], largest, zero)
+    shifted = forged.term("Red", ["max", 2], forged.of("add", both, repeated(forged, one, (1, 0), (2, 0))))
+    forged.say(rule="maximum-of-shifted", at=shifted)
+    outside = forged.of("add", forged.term("Red", ["max", 2], both), repeated(forged, one, (1, 0)))
+    factor = forged.number((4 * pow(2**31 - 1, -1, 2**32) + 2**31) % 2**32 - 2**31)
+    first, second = forged.stored("Const")
+    for which, constant in ((shifted, first), (outside, second)):
+        gap = repeated(forged, forged.of("sub", which, shifted), (4, 0))
+        forged.say(values=[constant, forged.of("add", first, forged.of("mul", gap, factor))])
+    forged.seal_error("overflows")
+
+
+def test_integers_that_steer_do_not_overflow() -> None:
+    """Where 2**31 - 1 and 1 add up to less than zero."""
+    forged = Forged(eqsat.tanh, lambda x: x, "float32")
+    [moved], [x] = forged.stored("Un"), forged.stored("In")
+    least = forged.of("add", forged.number(2**31 - 1, "int32"), forged.number(1, "int32"))
+    chosen = forged.term("Where", [], forged.of("less", least, forged.number(0, "int32")), moved, x)
+    forged.say(moves=[chosen, moved])
+    forged.seal_error("overflows")
+
+
+@pytest.mark.parametrize(
+    ("fn", "values"),
+    [("add", (2**31 - 1, 1)), ("mul", (2**16, 2**16)), ("div", (-(2**31), -1)), ("div", (1, 0)), ("neg", (-(2**31),))],
+)
+def test_numbers_that_overflow_stay(fn: str, values: tuple[int, ...]) -> None:
+    forged = Forged(lambda x: x * 2, lambda x: x + 1, "int32")
+    at = forged.of(fn, *(forged.number(value) for value in values))
+    forged.say(rule="function-of-number" + "s" * (len(values) > 1), at=at)
+    forged.seal_error("does not apply")
 
 
 def test_numbers_are_not_made_one() -> None:

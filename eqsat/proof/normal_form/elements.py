@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eqsat.base.numerics import FLOATS, INTS, STORED, is_integer, np_dtype
+from eqsat.base.numerics import FLOATS, INTS, STORED, is_integer, itemsize, np_dtype
 from eqsat.program.core import CAST, Node, result_dtype, topological
 from eqsat.program.evaluation import Arrays, Operand
 from eqsat.proof.normal_form.assumptions import Bounds
@@ -28,6 +28,7 @@ _MOST_ELEMENTS = 60_000
 _MOST_WORK = 40_000_000
 _TICKS = 4096
 _RING = frozenset({"add", "sub", "mul", "pow", "neg", "sum", "prod"})
+_NO_OVERFLOW = "integers that do not overflow"
 _MOST_CHOICES = 64
 """Elements among which an unknown index is written out as a choice."""
 
@@ -129,7 +130,7 @@ class Elements(Arrays[Typed]):
                 raise Beyond("too many elements to go through one by one")
             values[node] = self.of(node.op, node.attrs, [Typed(values[a], a.dtype) for a in node.args]).ids
         if len(self._integral) > 1:
-            self.scalars.laws.add("integers that do not overflow")
+            self.scalars.laws.add(_NO_OVERFLOW)
         return values
 
     def parts(self, value: Typed) -> tuple[Array, ...]:
@@ -196,6 +197,8 @@ class Elements(Arrays[Typed]):
             return a.ids  # numbers keep their value over the reals
         if target == "bool":
             return self._each(lambda x: scalars.unary("not", scalars.binary("equal", x, scalars.zero)), [a.ids])
+        if a.dtype in INTS and itemsize(target) < itemsize(a.dtype):
+            scalars.laws.add(_NO_OVERFLOW)
         return self._each(lambda x: scalars.unary("trunc", x), [a.ids])
 
     def _bounded(self, fn: str, dtype: str, a: Array) -> Array:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -193,6 +193,7 @@ class Functions(Maxima):
             return self.atom("log", a)
         m, c = terms[0]
         parts = [] if c == 1 else [self.atom("log", self.number(c))]
+        unknown = sum(e % 2 == 1 and not self._never_negative(at) for at, e in self._monomials[m])
         for at, e in self._monomials[m]:
             key = self._atoms[at]
             if key[0] == "exp":
@@ -205,8 +206,8 @@ class Functions(Maxima):
                 parts.append(self.scaled(self._log_of_sum(key[1]), e))
                 continue
             base = self._intern({self._monomial(((at, 1),)): 1})
-            if e == int(e) and e % 2 == 0:
-                base = self._abs(base)
+            if (e == int(e) and e % 2 == 0) or (unknown > 1 and not self._never_negative(at)):
+                base = self._abs(base)  # several may be negative together
             parts.append(self.scaled(self.atom("log", base), e))
         return self.total(parts)
 
@@ -338,6 +339,71 @@ class Functions(Maxima):
         return self.alone(a)
 
     # --- facts
+
+    def equal(self, a: int, b: int) -> bool:
+        """As `Scalars.equal`; or with roots of products as products of roots, where a side has these; or where all is
+        positive of which a side takes the logarithm whatever else holds."""
+        if super().equal(a, b) or self._with_roots(self.total([a, self.scaled(b, -1)])):
+            return True
+        alike = [self._with_positive(e, self._positive_in([a, b])) for e in (a, b)]
+        return alike != [a, b] and super().equal(*alike)
+
+    def _with_roots(self, difference: int) -> bool:
+        """Whether terms cancel once roots of products are products of roots, and absolute values what they are of.
+
+        They do if one that cancels has itself roots of all these factors: then either none of the factors is
+        negative, or it has no value, or it is zero, as the others are.
+        """
+        alike: dict[int, list[tuple[Number, set[int], set[int]]]] = {}
+        for m, c in self._terms[difference]:
+            factors = self._monomials[m]
+            parts = {at: self._factors_of(at) for at, _ in factors}
+            alone = {at for at, e in factors if e != int(e)}
+            split = {part for of in parts.values() for part in of}
+            apart = [(part, e) for at, e in factors for part in parts[at] or [at]]
+            alike.setdefault(self._powers(apart), []).append((c, alone, split))
+        return all(
+            sum(c for c, _, _ in terms) == 0
+            and any(not own and all(split <= alone for _, _, split in terms) for _, alone, own in terms)
+            for terms in alike.values()
+        )
+
+    def _factors_of(self, at: int) -> list[int]:
+        """The factors of a product of atoms that is an atom itself, as roots of it need it, and the atom whose absolute
+        value another is; none of any other."""
+        kind, inner, *_ = (*self._atoms[at], None)
+        if kind not in ("sum", "abs") or len(self._terms[inner]) != 1:
+            return []
+        ((m, c),) = self._terms[inner]
+        return [a for a, _ in self._monomials[m]] if c == 1 else []
+
+    def _positive_in(self, sides: Iterable[int]) -> set[int]:
+        """The atoms of which sides take the logarithm outside of all conditions."""
+        found: set[int] = set()
+        for e in sides:
+            for m, _ in self._terms[e]:
+                factors = self._monomials[m]
+                if not any(self._boolean[at] for at, _ in factors):
+                    found |= {self._of_log(at) for at, _ in factors}
+        return found - {-1}
+
+    def _of_log(self, at: int) -> int:
+        """The atom whose logarithm an atom is; -1 if it is none of an atom."""
+        key = self._atoms[at]
+        if key[0] != "log" or len(self._terms[key[1]]) != 1:
+            return -1
+        ((m, c),) = self._terms[key[1]]
+        factors = self._monomials[m]
+        return factors[0][0] if c == 1 and len(factors) == 1 and factors[0][1] == 1 else -1
+
+    def _with_positive(self, e: int, atoms: Iterable[int]) -> int:
+        """An expression where some atoms are known to be positive, and so their absolute values."""
+        for at in sorted(atoms):
+            inner = self.alone(at)
+            size = self._atom_ids.get(("abs", inner))
+            if size is not None:
+                e = self.substituted(e, size, inner)
+        return e
 
     def compared(self, at: int) -> int | None:
         """What a comparison holds against zero; None for other booleans."""

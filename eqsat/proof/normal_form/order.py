@@ -45,6 +45,12 @@ class Order(Scalars):
             return max(self.sign_of(self._atoms[a][1]), UNKNOWN)
         return NOT_NEGATIVE if self._nonnegative[a] else UNKNOWN
 
+    def _never_negative(self, a: int) -> bool:
+        return self._atom_sign(a) >= NOT_NEGATIVE
+
+    def _all_positive(self, e: int) -> bool:
+        return self.sign_of(e) >= NOT_NEGATIVE
+
     def monomial_sign(self, m: int) -> int:
         """POSITIVE, NOT_NEGATIVE or UNKNOWN; where it is defined."""
         result = POSITIVE

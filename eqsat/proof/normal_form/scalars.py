@@ -230,27 +230,65 @@ class Scalars:
 
     def _monomial_power(self, m: int, c: Number, exponent: Number) -> int:
         factors: list[tuple[int, Number]] = []
+        odd: list[tuple[int, Number]] = []
         for a, e in self._monomials[m]:
-            if exponent != int(exponent) and e == int(e) and e % 2 == 0 and not self._nonnegative[a]:
-                inner = self._intern({self._monomial(((a, 1),)): 1})
-                factors.append((self._atom(("abs", inner), nonnegative=True), e * exponent))
-            else:
+            if exponent == int(exponent) or e != int(e) or self._never_negative(a):
                 factors.append((a, e * exponent))
+            elif e % 2 == 0:
+                factors.append((self._size(a), e * exponent))
+            else:
+                odd.append((a, e))
+        if len(odd) == 1 and c > 0:  # which is not negative where the power is defined
+            ((a, e),) = odd
+            factors.append((a, e * exponent))
+            odd = []
+        # Several may be negative together: sqrt(x y) is not sqrt(x) sqrt(y) then.
+        factors += [(self._size(a), (e - 1) * exponent) for a, e in odd if e != 1]
+        base = self.scaled(self._powers((a, 1) for a, _ in odd), 1 if c > 0 else -1) if odd else self.one
+        c = abs(c) if odd else c
+        if odd and len(self._terms[base]) == 1:
+            factors.append((self._atom(("sum", base)), exponent))
+            base = self.one
         coefficient = _root(c, exponent)
         if coefficient is None:
             factors.append((self._atom(("number", c), nonnegative=True), exponent))
             coefficient = 1
-        return self.scaled(self._powers(factors), coefficient)
+        power = self.scaled(self._powers(factors), coefficient)
+        return power if base == self.one else self.product(power, self.power(base, exponent))
+
+    def _size(self, a: int) -> int:
+        """The absolute value of an atom, as an atom."""
+        inner = self._intern({self._monomial(((a, 1),)): 1})
+        return self._atom(("abs", inner), nonnegative=True, whole=self._whole[a])
+
+    def _never_negative(self, a: int) -> bool:
+        """Whether an atom is known not to be negative."""
+        return self._nonnegative[a]
+
+    def _all_positive(self, e: int) -> bool:
+        """Whether an expression is known to be positive, or not negative."""
+        return False
 
     def _primitive(self, terms: Terms, keep_sign: bool) -> tuple[Number, int, int]:
-        """(c, m, rest): the sum is c * m * rest; rest has no common factor and a leading coefficient of 1 (or -1)."""
+        """(c, m, rest): the sum is c * m * rest; rest has no common factor and a leading coefficient of 1 (or -1). With
+        `keep_sign`, m keeps the sign of the sum to itself or leaves it to rest."""
         shared = self._shared(terms)
-        common = self._monomial(shared)
-        undo = self._monomial(tuple((a, -e) for a, e in shared))
-        inner = self.product(self._intern(dict(terms)), self._intern({undo: 1}))
-        lead = self._terms[inner][0][1]
+        rest = self._without(terms, shared)
+        if keep_sign and not self._all_positive(rest):
+            shared = tuple((a, self._even(a, e)) for a, e in shared if self._even(a, e))
+            rest = self._without(terms, shared)
+        lead = self._terms[rest][0][1]
         content = abs(lead) if keep_sign else lead
-        return content, common, self.scaled(inner, Fraction(1) / content)
+        return content, self._monomial(shared), self.scaled(rest, Fraction(1) / content)
+
+    def _without(self, terms: Terms, shared: Monomial) -> int:
+        """A sum divided by factors that all terms have."""
+        undo = self._monomial(tuple((a, -e) for a, e in shared))
+        return self.product(self._intern(dict(terms)), self._intern({undo: 1}))
+
+    def _even(self, a: int, e: Number) -> Number:
+        """The exponent of an atom in the largest part of its power that is known not to be negative."""
+        return e if e != int(e) or self._never_negative(a) else e - e % 2
 
     def _shared(self, terms: Terms) -> Monomial:
         """The factors that all terms have."""
