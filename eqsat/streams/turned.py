@@ -29,7 +29,8 @@ def swapped(batch: int, rows: int, columns: int) -> Layout:
 
 def by_rows(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
     """The outputs with products turned so that their left operands are made on the way, and with views of these moved
-    to arrays and to inner products, which are turned where the view is a transpose."""
+    to arrays and to inner products, which are turned where the view is a transpose. Outputs inside these operands are
+    read from where the products have them."""
     nodes = operands_first(outputs, inputs)
     heavy: set[Node] = set()
     for node in nodes:
@@ -46,7 +47,8 @@ def by_rows(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]
     if not wrong and not on_the_left:
         wrong = _reads_columns(outputs, ending)
     turning = _Turning(heavy)
-    return tuple(substitute(outputs, {n: run(turning.of_last(n, wrong)) for n in ending}))
+    made = substitute(outputs, {n: run(turning.of_last(n, wrong)) for n in ending})
+    return tuple(turning.beside(n) if n in below else new for n, new in zip(outputs, made, strict=True))
 
 
 def row_of(dims: Sequence[int]) -> Layout:
@@ -122,6 +124,15 @@ class _Turning:
         (arg,) = node.args
         moved = yield self.seen(arg, identity(arg.size))
         return make(node.op, node.attrs, (moved,))
+
+    def beside(self, node: Node) -> Node:
+        """A node that the products need, as they have it; as it is, if they need it through several views."""
+        ways = [(layout, made) for (inner, layout), made in self._made.items() if inner is node]
+        if len(ways) != 1:
+            return node
+        ((layout, made),) = ways
+        back = inverse(layout, node.size)
+        return node if back is None else make("V", (back,), (made,))
 
     def seen(self, node: Node, layout: Layout) -> Call[Node]:
         """A node through a bijective layout."""

@@ -25,7 +25,7 @@ from eqsat.gpu.table.limits import OPERANDS
 from eqsat.gpu.table.streams import StreamForm, WalkForm, legal_streams, ranked_streams
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
-from eqsat.program.core import Node, make
+from eqsat.program.core import Node, make, topological
 from eqsat.streams.stream import walks
 from support import columns, late
 from support import gpu_support as s
@@ -356,6 +356,23 @@ def test_elements_and_totals_are_written_on_the_way() -> None:
         stream_case("a product after a total", s.bin_("add", s.times(sizes, x, w), s.along_columns(total, n))),
     ]
     s.check(cases, ARCH, order=3)
+
+
+@pytest.mark.parametrize(("arch", "dtype"), [("gfx942", "float32"), ("gfx1100", "float16"), ("sm_90", "bfloat16")])
+def test_elements_are_written_as_columns_on_the_way(arch: str, dtype: str) -> None:
+    """Weights beside attention, a hidden layer beside the next one, and a product that is another one's operand."""
+    batch, m, k, n = SIZES
+    attention, chained = columns.attention(SIZES, dtype), columns.chain(SIZES, dtype)
+    hidden = next(x for x in topological([chained]) if x.op == "Un")
+    (inner,) = hidden.args
+    outer = s.times((batch, n, k, m), s.array("down", batch * n * k, dtype), inner)
+    cases = [
+        stream_case("weights", attention, attention.args[1], arch=arch),
+        stream_case("a hidden layer", hidden, chained, arch=arch),
+        stream_case("a product inside", inner, outer, arch=arch),
+    ]
+    assert [len(case.chain.kernels) for case in cases] == [1] * len(cases)
+    s.check(cases, arch, order=3)
 
 
 # Totals behind products
