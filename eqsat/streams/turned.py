@@ -46,7 +46,7 @@ def by_rows(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]
         return tuple(outputs)
     if not wrong and not on_the_left:
         wrong = _reads_columns(outputs, ending)
-    turning = _Turning(heavy)
+    turning = _Turning(heavy, {n.attrs[3 if wrong else 1] for n in ending if n.op == "MM"})
     made = substitute(outputs, {n: run(turning.of_last(n, wrong)) for n in ending})
     return tuple(turning.beside(n) if n in below else new for n, new in zip(outputs, made, strict=True))
 
@@ -97,10 +97,11 @@ def moved_down(node: Node, layout: Layout, heavy: Collection[Node]) -> Node:
 
 
 class _Turning:
-    """Moves views down to arrays and to products; `heavy` are the nodes that depend on a product or a reduction."""
+    """Moves views down to arrays and to products; `heavy` are the nodes that depend on a product or a reduction, `rows`
+    the rows of a walk: one row lies in memory like one column."""
 
-    def __init__(self, heavy: Collection[Node]) -> None:
-        self.heavy = heavy
+    def __init__(self, heavy: Collection[Node], rows: Collection[int] = ()) -> None:
+        self.heavy, self.rows = heavy, rows
         self._made: dict[tuple[Node, Layout], Node] = {}
 
     def of_last(self, node: Node, wrong: bool) -> Call[Node]:
@@ -161,7 +162,8 @@ class _Turning:
                 node = yield self._rebuilt(node)
             case "MM":
                 batch, m, _, n = node.attrs
-                if not layout.is_identity(node.size) and layout == swapped(batch, m, n):
+                moved = not layout.is_identity(node.size) or (n in self.rows and m not in self.rows)
+                if moved and layout == swapped(batch, m, n):
                     return (yield self._turned(node))
         return make("V", (layout,), (node,))
 

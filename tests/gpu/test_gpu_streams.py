@@ -122,9 +122,10 @@ def test_columns_stream_like_rows(arch: str, dtype: str) -> None:
         stream_case("attention", columns.attention(SIZES, dtype), arch=arch),
         stream_case("masked attention", columns.attention(SIZES, dtype, masked=True), arch=arch),
         stream_case("a chain", columns.chain(SIZES, dtype), arch=arch),
+        stream_case("one column", columns.chain((2, 1, 70, 18), dtype), arch=arch),
         stream_case("slices of the axis", columns.attention((1, 3, 700, 16), dtype), arch=arch, units=32),
     ]
-    assert [len(case.chain.kernels) for case in cases] == [1, 1, 1, 2]
+    assert [len(case.chain.kernels) for case in cases] == [1, 1, 1, 1, 2]
     s.check(cases, arch, order=3)
 
 

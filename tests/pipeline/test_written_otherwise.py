@@ -325,6 +325,25 @@ def test_softmaxes_against_a_column_are_one_kernel() -> None:
         np.testing.assert_allclose(best.compile(on=runs)(x), softmax(x, -1) @ w, rtol=2e-5, atol=2e-6)
 
 
+def test_layers_of_one_column_cost_what_those_of_one_row_cost() -> None:
+    """The dense layers of squeeze and excitation, between a mean over pixels and a product with them."""
+
+    def by_rows(x: Any) -> Any:
+        return x / (1 + np.exp(-(np.maximum(x.mean(-2, keepdims=True) @ weight(64, 16), 0) @ weight(16, 64))))
+
+    def by_columns(x: Any) -> Any:
+        return x / (1 + np.exp(-(weight(16, 64).T @ np.maximum(weight(64, 16).T @ x.mean(-1, keepdims=True), 0))))
+
+    for batch in ((), (3,)):
+        columns = eqsat.trace(by_columns, eqsat.spec((*batch, 64, 1000)))
+        best = eqsat.optimize(columns, measure=False)
+        assert best.report["result"]["launches"] == 3
+        assert price(columns) <= price(eqsat.trace(by_rows, eqsat.spec((*batch, 1000, 64)))) * 1.001
+        x = np.random.default_rng(0).standard_normal((*batch, 64, 1000)).astype(np.float32)
+        for runs in ("numpy", "simt"):
+            np.testing.assert_allclose(best.compile(on=runs)(x), by_columns(x), rtol=2e-5, atol=2e-6)
+
+
 # --- results inside
 
 

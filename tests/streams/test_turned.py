@@ -81,6 +81,17 @@ def test_what_the_products_need_of_columns_is_written_beside_them(name: str, oth
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["chain", "attention"])
+def test_one_column_is_walked_like_one_row(name: str) -> None:
+    """A column lies in memory like a row, so that no view says which of both a product is."""
+    output = {"chain": columns.chain, "attention": columns.attention}[name]((B, 1, K, N))
+    inputs = inputs_of(output)
+    env = {n.attrs[0]: np.random.default_rng(i).normal(size=n.size) for i, n in enumerate(inputs)}
+    moved, (found,) = in_fewest_passes([output], inputs, True)
+    assert (found.rows, found.width, found.passes) == (1, N, 1)
+    np.testing.assert_allclose(evaluate(moved, env, {})[0], evaluate([output], env, {})[0], rtol=1e-5, atol=1e-6)
+
+
 def test_masks_of_columns_hide_tiles() -> None:
     """A band of rows and elements of the axis, whichever way round they are written."""
     output = columns.attention(sizes, masked=True)
