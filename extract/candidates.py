@@ -146,7 +146,8 @@ def enumerate_candidates(
     prices = Prices(device, exact)
     made = made or Made.nothing(snapshot, prices, limits)
     facts = made.facts
-    grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, made, chains)
+    needed = needs.classes if needs else 0
+    grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, made, chains, only, needed)
     search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
     own = None if only is None else tuple(only)
     kept = () if among is None else made.kept.get(own, ())

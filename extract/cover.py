@@ -21,7 +21,7 @@ from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.chains import Chain
 from eqsat.extract.composites import Operator, composites
 from eqsat.extract.cost import Prices
-from eqsat.extract.cuts import QUICK, Limits, parts
+from eqsat.extract.cuts import Limits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.known import Renumbering
@@ -267,8 +267,9 @@ def cover_alone(
     """The cheapest cover found, within `time_limit` seconds, of the one program that `best` computes.
 
     A class keeps few cuts, and each form of a value brings some. So the other programs of an e-graph crowd out kernels
-    of this one, the more the more rules there are. By itself it keeps enough of them within `QUICK` limits. One kernel
-    may write any of its values; in the whole e-graph it may only write values that all programs compute.
+    of this one, the more the more rules there are. One kernel may write any of its values; in the whole e-graph it may
+    only write values that all programs compute. Once there is no more time than the kernels of `best` took, they are
+    sought within `QUICK` limits.
     """
     assert best.problem is not None
     start = time.monotonic()
@@ -279,11 +280,15 @@ def cover_alone(
         stop = should_stop is not None and should_stop()
         return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
 
+    def in_a_hurry(rest: float) -> bool:
+        left = ENUMERATION_SHARE * time_limit - (time.monotonic() - start)
+        return left < rest * best.stats["seconds"]["candidates"]
+
     chains, guessed = best.chains(start + GUESS_SHARE * time_limit, should_stop)
     own = set(derivation)
     only = [i in own for i in range(len(snapshot.nodes))]
     needs, made = needs_of(snapshot, derivation), best.problem.found.made
-    found = enumerate_candidates(snapshot, row, QUICK, late, only, needs, exact, chains, made)
+    found = enumerate_candidates(snapshot, row, None, late, only, needs, exact, chains, made, in_a_hurry)
     found.add(best.chosen)
     whole = guessed and not late()
     enumerated = time.monotonic()

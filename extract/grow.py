@@ -89,10 +89,14 @@ class Grower:
         limits: Limits,
         made: Made,
         chains: Mapping[int, Chain] | None = None,
+        only: Sequence[bool] | None = None,
+        needed: int = 0,
     ) -> None:
         """`chains` are a guess at what each class costs as a leaf; a launch for the others. Cheaper cuts correct it.
 
-        `made` is by a grower of the same snapshot and prices. Its limits on a kernel were the same.
+        `made` is by a grower of the same snapshot and prices. Its limits on a kernel were the same. `only` lists the
+        e-nodes that may be used; None means all. `needed` are the classes, as a bit set, that a kernel may write beside
+        others.
         """
         self.snapshot = snapshot
         self.prices = prices
@@ -107,6 +111,7 @@ class Grower:
         launched = dict.fromkeys(range(len(facts.leaf)), Chain(prices.launch, prices.launch))
         self._chains = launched | dict(chains or {})
         self._indices = made.indices
+        self._only, self._needed = only, needed
         self.crowded = False
         """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
         self._of_rows = 0
@@ -261,8 +266,7 @@ class Grower:
         """A product with one row or column as the sums of rows that it is, unless the class holds a reduction, which
         has the same cuts, or a map may hold the sum."""
         batch, m, k, n = node.attrs
-        of_class = self.snapshot.of_class(node.cls)
-        if not is_row_sum(node.attrs) or k <= self.limits.terms or any(x.op == "Red" for x in of_class):
+        if not is_row_sum(node.attrs) or k <= self.limits.terms or any(x.op == "Red" for x in self._used(node.cls)):
             return
         rows = Rows(batch * m * n, k, "red")
         work = work_of("mul", rows.rows * k) + work_of("sum", rows.rows * k)
@@ -280,12 +284,29 @@ class Grower:
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A product with an operand that is made on the way, where that costs less than to write and read it; the
         launch aside, which other products may share. The right one is made in a turned product, unless the transpose is
-        a product of its own, whose streams the class has."""
+        a product of its own, whose streams the class has, and none of them need write that operand beside."""
         a, b = node.args
         if self.gemms[a] or self.rows[a]:
             yield from self._walked(i, node, False)
-        if (self.gemms[b] or self.rows[b]) and not self.streams.has_transpose(node):
+        if (self.gemms[b] or self.rows[b]) and (self._read_elsewhere(b) or not self._has_transpose(node)):
             yield from self._walked(i, node, True)
+
+    def _used(self, c: int) -> list[ENode]:
+        """The e-nodes of a class that may be used."""
+        nodes, only = self.snapshot.nodes, self._only
+        return [nodes[i] for i in self.snapshot.members[c] if only is None or only[i]]
+
+    def _read_elsewhere(self, c: int) -> bool:
+        """Whether a class that may be written beside others is a result, or read by e-nodes of several classes."""
+        readers = {self.snapshot.nodes[p].cls for p in self.snapshot.parents[c]}
+        return bool(self._needed >> c & 1) and (c in self.snapshot.roots or len(readers) > 1)
+
+    def _has_transpose(self, node: ENode) -> bool:
+        """Whether the class of a product holds the transpose of a product of its dims, turned."""
+        b, m, _, n = node.attrs
+        turned = turned_dims(node.attrs)
+        views = (x for x in self._used(node.cls) if x.op == "V" and x.attrs[0] == swapped(b, n, m))
+        return any(x.op == "MM" and x.attrs == turned for view in views for x in self._used(view.args[0]))
 
     def _walked(self, i: int, node: ENode, turned: bool) -> Iterator[Cut | None]:
         """With the left operand on the way, or with the right one in a `turned` product."""
@@ -621,7 +642,11 @@ class Grower:
             if not beside:
                 return self._product_run(top.key.core, cuts, moved, work, dtype)
             core = self.streams.core(top.key.core.products, beside, top.key.core.totals)
-            return core and self._product_run(core, [x for x in cuts if x not in beside], moved, work, dtype)
+            if core is None:
+                return None
+            _, m, k, _ = core.dims
+            moved += sum(facts.bytes[x.cls] for x in beside) * (write_order(swapped(1, m, k), k) - 1) * core.turned
+            return self._product_run(core, [x for x in cuts if x not in beside], moved, work, dtype)
         return Run(self.prices.pointwise(self.snapshot.size[top.cls], moved, work, dtype))
 
     def _rows_run(self, top: Cut, cuts: Sequence[Cut], moved: float, work: float, dtype: str) -> Run | None:

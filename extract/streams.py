@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from eqsat.base.graphs import operands_first
-from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.bodies import Body
 from eqsat.extract.cost import Prices, Walk, work_of
 from eqsat.extract.cuts import (
@@ -102,13 +102,6 @@ class Streams:
         self._lefts: dict[object, _Left | None] = {}
         self._analysed: dict[object, tuple[_Left | None, list[int]]] = {}
         self._kept: dict[tuple[Cut, Cut], Kept | None] = {}
-
-    def has_transpose(self, node: ENode) -> bool:
-        """Whether the class of a product holds the transpose of a product of its dims, turned."""
-        b, m, _, n = node.attrs
-        of_class, turned = self.snapshot.of_class, turned_dims(node.attrs)
-        views = (x for x in of_class(node.cls) if x.op == "V" and x.attrs[0] == swapped(b, n, m))
-        return any(x.op == "MM" and x.attrs == turned for view in views for x in of_class(view.args[0]))
 
     def lefts(
         self,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from eqsat.base.graphs import operands_first
 from eqsat.errors import EqsatError
-from eqsat.layout.arithmetic import Layout, compose, identity, strided
+from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, strided
 from eqsat.program.core import Node
 from eqsat.streams.corrections import Rows, correction, factored, guarded
 from eqsat.streams.masks import IDENTITIES, Band, bands
@@ -84,7 +84,7 @@ class Stream:
         inner: the products that are made on the way, MM nodes of (batch, rows, depth, length).
         accumulators: each after those that it needs.
         passes: how often it goes along k. All products are summed in the last, in which what stands beside is written.
-        beside: outputs at (b, m, k): elements that are written on the way.
+        beside: outputs at (b, m, k): elements that are written on the way, at any bijective place.
         bands: the elements that count; what lies outside of one changes no accumulator.
         statistics: along other axes, of rows and of elements of this one.
     """
@@ -171,22 +171,32 @@ def walks(outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool = Tru
         if node.args[1] in heavy:
             raise NotAStream("the right operand of a product needs a product or a reduction")
         groups.setdefault(node.attrs[2], []).append(node)
-    ending = [n for n in operands_first(outputs, [*inputs, *products]) if n.op == "Red"]
+    beside: dict[int, list[Node]] = {length: [] for length in groups}
+    others: list[Node] = []
+    for output in outputs:
+        if output not in heavy or not heavy[output].isdisjoint(products) or output.size == batch * rows:
+            others.append(output)
+            continue
+        length = output.size // (batch * rows)
+        if length not in groups or output.size != batch * rows * length:
+            raise NotAStream("an output has neither the rows nor the elements of a walk")
+        beside[length].append(output)
+    ending = [n for n in operands_first(others, [*inputs, *products]) if n.op == "Red"]
     for node in ending:
         if node.attrs[1] not in groups:
             raise NotAStream(f"a reduction over {node.attrs[1]} elements is not over the axis of a product")
-    beside: dict[int, list[Node]] = {length: [] for length in groups}
-    for output in outputs:
-        if output in heavy and heavy[output].isdisjoint(products) and output.size != batch * rows:
-            length = output.size // (batch * rows)
-            if length not in groups or output.size != batch * rows * length:
-                raise NotAStream("an output has neither the rows nor the elements of a walk")
-            beside[length].append(output)
     made = []
     for length, group in groups.items():
         totals = [node for node in ending if node.attrs[1] == length]
         made.append(_Walk(outputs, inputs, heavy, group, totals, beside[length]).stream(corrected))
     return tuple(made)
+
+
+def element_beside(output: Node) -> Node:
+    """The element that an output beside the products is. A bijective view says where it is written."""
+    if output.op == "V" and is_bijective(output.attrs[0], output.args[0].size):
+        return output.args[0]
+    return output
 
 
 def _heavy(nodes: Sequence[Node]) -> dict[Node, frozenset[Node]]:
@@ -229,7 +239,8 @@ class _Walk:
 
     def _place(self, ending: Iterable[Node]) -> None:
         """Find what is computed at every element, and that all of it is needed at that element alone."""
-        work = [(node, self.whole) for node in (*(p.args[0] for p in self.products), *self.beside)]
+        elements = [*(p.args[0] for p in self.products), *map(element_beside, self.beside)]
+        work = [(node, self.whole) for node in elements]
         for total in ending:
             work += self._of_total(total)
         seen: set[tuple[Node, Layout]] = set()

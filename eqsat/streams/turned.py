@@ -29,7 +29,8 @@ def swapped(batch: int, rows: int, columns: int) -> Layout:
 
 def by_rows(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
     """The outputs with products turned so that their left operands are made on the way, and with views of these moved
-    to arrays and to inner products, which are turned where the view is a transpose."""
+    to arrays and to inner products, which are turned where the view is a transpose. Outputs inside these operands are
+    read from where the products have them."""
     nodes = operands_first(outputs, inputs)
     heavy: set[Node] = set()
     for node in nodes:
@@ -45,8 +46,9 @@ def by_rows(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]
         return tuple(outputs)
     if not wrong and not on_the_left:
         wrong = _reads_columns(outputs, ending)
-    turning = _Turning(heavy)
-    return tuple(substitute(outputs, {n: run(turning.of_last(n, wrong)) for n in ending}))
+    turning = _Turning(heavy, {n.attrs[3 if wrong else 1] for n in ending if n.op == "MM"})
+    made = substitute(outputs, {n: run(turning.of_last(n, wrong)) for n in ending})
+    return tuple(turning.beside(n) if n in below else new for n, new in zip(outputs, made, strict=True))
 
 
 def row_of(dims: Sequence[int]) -> Layout:
@@ -95,10 +97,11 @@ def moved_down(node: Node, layout: Layout, heavy: Collection[Node]) -> Node:
 
 
 class _Turning:
-    """Moves views down to arrays and to products; `heavy` are the nodes that depend on a product or a reduction."""
+    """Moves views down to arrays and to products; `heavy` are the nodes that depend on a product or a reduction, `rows`
+    the rows of a walk: one row lies in memory like one column."""
 
-    def __init__(self, heavy: Collection[Node]) -> None:
-        self.heavy = heavy
+    def __init__(self, heavy: Collection[Node], rows: Collection[int] = ()) -> None:
+        self.heavy, self.rows = heavy, rows
         self._made: dict[tuple[Node, Layout], Node] = {}
 
     def of_last(self, node: Node, wrong: bool) -> Call[Node]:
@@ -122,6 +125,15 @@ class _Turning:
         (arg,) = node.args
         moved = yield self.seen(arg, identity(arg.size))
         return make(node.op, node.attrs, (moved,))
+
+    def beside(self, node: Node) -> Node:
+        """A node that the products need, as they have it; as it is, if they need it through several views."""
+        ways = [(layout, made) for (inner, layout), made in self._made.items() if inner is node]
+        if len(ways) != 1:
+            return node
+        ((layout, made),) = ways
+        back = inverse(layout, node.size)
+        return node if back is None else make("V", (back,), (made,))
 
     def seen(self, node: Node, layout: Layout) -> Call[Node]:
         """A node through a bijective layout."""
@@ -150,7 +162,8 @@ class _Turning:
                 node = yield self._rebuilt(node)
             case "MM":
                 batch, m, _, n = node.attrs
-                if not layout.is_identity(node.size) and layout == swapped(batch, m, n):
+                moved = not layout.is_identity(node.size) or (n in self.rows and m not in self.rows)
+                if moved and layout == swapped(batch, m, n):
                     return (yield self._turned(node))
         return make("V", (layout,), (node,))
 

@@ -16,6 +16,7 @@ from eqsat.extract.candidates import Candidate, enumerate_candidates
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Kind, Limits
 from eqsat.extract.device.table import DEVICES
+from eqsat.extract.grow import Grower
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.extract.streams import Streams
 from eqsat.frontends.terms.scatter import scattered_elements
@@ -192,6 +193,29 @@ def test_columns_cost_what_rows_cost() -> None:
     assert by_columns.price == pytest.approx(by_rows.price, rel=0.02)  # what is written transposed is not aligned
 
 
+@pytest.mark.parametrize("of_columns", ["chain", "attention"])
+def test_results_beside_columns_cost_what_they_cost_beside_rows(of_columns: str) -> None:
+    """A hidden layer, or the weights of attention, that is a result as well."""
+    output = {"chain": columns.chain, "attention": columns.attention}[of_columns]((B, M, K, N))
+    inside = next(n for n in topological([output]) if n.op == "MM" and n.attrs == (B, N, K, M)).args[1]
+    rows = view(inside, lay.of_transpose((B, K, M), (0, 2, 1)))
+    by_rows = mm(rows, x_("v", B * K * N), M, K, N, batch=B)
+    costs = []
+    for roots in ([inside, output], [rows, by_rows]):
+        snapshot = saturate(Snapshot.from_core(roots), ALL)
+        costs.append(cover(snapshot, "mi300x", 5.0).cost)
+    assert costs[0] == pytest.approx(costs[1], rel=0.05)
+
+
+def test_only_transposes_that_may_be_used_stand_for_a_product() -> None:
+    normed = view(rms(X, K), lay.of_transpose((M, K), (1, 0)))
+    root = mm(c_("w", N * K), normed, N, K, M)
+    snapshot = saturate(Snapshot.from_core([root, view(root, lay.of_transpose((N, M), (1, 0)))]), ALL)
+    written = [not node.rule for node in snapshot.nodes]
+    found = enumerate_candidates(snapshot, MI300X, only=written)
+    assert "stream" in found.stats["families"]
+
+
 def test_a_product_whose_transpose_is_there_is_not_turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernels are those of the transpose: the same ones once more would take the place of others."""
     normed = view(rms(X, K), lay.of_transpose((M, K), (1, 0)))
@@ -205,7 +229,7 @@ def test_a_product_whose_transpose_is_there_is_not_turned(monkeypatch: pytest.Mo
         return tried, [min(x.price for x in found.of_class[r]) for r in snapshot.roots]
 
     once, prices = streams()
-    monkeypatch.setattr(Streams, "has_transpose", lambda *_: False)
+    monkeypatch.setattr(Grower, "_has_transpose", lambda *_: False)
     again, same = streams()
     assert prices == same
     assert once < again

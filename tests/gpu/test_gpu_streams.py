@@ -25,7 +25,7 @@ from eqsat.gpu.table.limits import OPERANDS
 from eqsat.gpu.table.streams import StreamForm, WalkForm, legal_streams, ranked_streams
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
-from eqsat.program.core import Node, make
+from eqsat.program.core import Node, make, topological
 from eqsat.streams.stream import walks
 from support import columns, late
 from support import gpu_support as s
@@ -122,9 +122,10 @@ def test_columns_stream_like_rows(arch: str, dtype: str) -> None:
         stream_case("attention", columns.attention(SIZES, dtype), arch=arch),
         stream_case("masked attention", columns.attention(SIZES, dtype, masked=True), arch=arch),
         stream_case("a chain", columns.chain(SIZES, dtype), arch=arch),
+        stream_case("one column", columns.chain((2, 1, 70, 18), dtype), arch=arch),
         stream_case("slices of the axis", columns.attention((1, 3, 700, 16), dtype), arch=arch, units=32),
     ]
-    assert [len(case.chain.kernels) for case in cases] == [1, 1, 1, 2]
+    assert [len(case.chain.kernels) for case in cases] == [1, 1, 1, 1, 2]
     s.check(cases, arch, order=3)
 
 
@@ -356,6 +357,23 @@ def test_elements_and_totals_are_written_on_the_way() -> None:
         stream_case("a product after a total", s.bin_("add", s.times(sizes, x, w), s.along_columns(total, n))),
     ]
     s.check(cases, ARCH, order=3)
+
+
+@pytest.mark.parametrize(("arch", "dtype"), [("gfx942", "float32"), ("gfx1100", "float16"), ("sm_90", "bfloat16")])
+def test_elements_are_written_as_columns_on_the_way(arch: str, dtype: str) -> None:
+    """Weights beside attention, a hidden layer beside the next one, and a product that is another one's operand."""
+    batch, m, k, n = SIZES
+    attention, chained = columns.attention(SIZES, dtype), columns.chain(SIZES, dtype)
+    hidden = next(x for x in topological([chained]) if x.op == "Un")
+    (inner,) = hidden.args
+    outer = s.times((batch, n, k, m), s.array("down", batch * n * k, dtype), inner)
+    cases = [
+        stream_case("weights", attention, attention.args[1], arch=arch),
+        stream_case("a hidden layer", hidden, chained, arch=arch),
+        stream_case("a product inside", inner, outer, arch=arch),
+    ]
+    assert [len(case.chain.kernels) for case in cases] == [1] * len(cases)
+    s.check(cases, arch, order=3)
 
 
 # Totals behind products

@@ -325,6 +325,84 @@ def test_softmaxes_against_a_column_are_one_kernel() -> None:
         np.testing.assert_allclose(best.compile(on=runs)(x), softmax(x, -1) @ w, rtol=2e-5, atol=2e-6)
 
 
+def test_layers_of_one_column_cost_what_those_of_one_row_cost() -> None:
+    """The dense layers of squeeze and excitation, between a mean over pixels and a product with them."""
+
+    def by_rows(x: Any) -> Any:
+        return x / (1 + np.exp(-(np.maximum(x.mean(-2, keepdims=True) @ weight(64, 16), 0) @ weight(16, 64))))
+
+    def by_columns(x: Any) -> Any:
+        return x / (1 + np.exp(-(weight(16, 64).T @ np.maximum(weight(64, 16).T @ x.mean(-1, keepdims=True), 0))))
+
+    for batch in ((), (3,)):
+        columns = eqsat.trace(by_columns, eqsat.spec((*batch, 64, 1000)))
+        best = eqsat.optimize(columns, measure=False)
+        assert best.report["result"]["launches"] == 3
+        assert price(columns) <= price(eqsat.trace(by_rows, eqsat.spec((*batch, 1000, 64)))) * 1.001
+        x = np.random.default_rng(0).standard_normal((*batch, 64, 1000)).astype(np.float32)
+        for runs in ("numpy", "simt"):
+            np.testing.assert_allclose(best.compile(on=runs)(x), by_columns(x), rtol=2e-5, atol=2e-6)
+
+
+# --- results inside
+
+
+@pytest.mark.parametrize("shape", [(32, 3000), (3, 32, 700)])
+def test_a_hidden_layer_that_is_a_result_too_is_one_kernel_in_columns(shape: tuple[int, ...]) -> None:
+    def by_columns(x: Any) -> Any:
+        hidden = np.maximum(weight(64, 32) @ x, 0)
+        return hidden, weight(32, 64) @ hidden
+
+    def by_rows(x: Any) -> Any:
+        hidden = np.maximum(x @ weight(32, 64), 0)
+        return hidden, hidden @ weight(64, 32)
+
+    program = eqsat.trace(by_columns, eqsat.spec(shape))
+    best = eqsat.optimize(program, measure=False)
+    assert [k.family for k in best.plan.kernels] == ["stream"]
+    assert price(program) <= price(eqsat.trace(by_rows, eqsat.spec((*shape[:-2], *shape[:-3:-1])))) * 1.001
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for runs in ("numpy", "simt"):
+        for got, wanted in zip(best.compile(on=runs)(x), by_columns(x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_what_two_convolutions_read_is_written_beside_the_first() -> None:
+    """The fire module of SqueezeNet: squeezed channels, expanded by one pixel and by windows."""
+
+    def fire(x: Any) -> Any:
+        squeezed = np.maximum(eqsat.conv(x, weight(16, 64, 1, 1)), 0)
+        windows = eqsat.conv(squeezed, weight(64, 16, 3, 3), (1, 1), (1, 1), (1, 1))
+        return np.maximum(np.concatenate([eqsat.conv(squeezed, weight(64, 16, 1, 1)), windows], axis=1), 0)
+
+    best = eqsat.optimize(eqsat.trace(fire, eqsat.spec((1, 64, 55, 55))), measure=False)
+    assert [k.family for k in best.plan.kernels] == ["stream", "contraction", "pointwise"]
+
+
+def test_shuffled_channels_are_read_where_they_lie() -> None:
+    """Units of ShuffleNet: kernels of the best program must not be lost among those of all the others."""
+
+    rng = np.random.default_rng(0)
+
+    def weights(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def shuffled(x: Any) -> Any:
+        for _ in range(4):
+            kept, moved = x[:, :58], x[:, 58:]
+            for inputs, side, pad in ((58, 1, 0), (1, 3, 1), (58, 1, 0)):
+                taps = weights(58, inputs, side, side)
+                moved = eqsat.conv(moved, taps, (1, 1), (pad, pad), (pad, pad), groups=58 // inputs)
+                moved = moved + weights(58, 1, 1)
+                moved = np.maximum(moved, 0) if side == 1 else moved
+            x = np.concatenate([kept, moved], axis=1).reshape(1, 2, 58, 14, 14)
+            x = x.transpose(0, 2, 1, 3, 4).reshape(1, 116, 14, 14)
+        return x
+
+    report = eqsat.optimize(eqsat.trace(shuffled, eqsat.spec((1, 116, 14, 14))), time_limit=60, measure=False).report
+    assert report["result"]["kernels"] < report["source"]["kernels"]
+
+
 # --- parts
 
 

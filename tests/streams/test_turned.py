@@ -67,6 +67,31 @@ def test_columns_are_walked_like_rows(name: str) -> None:
         np.testing.assert_allclose(evaluate(moved, env, {})[0], evaluate([output], env, {})[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["attention", "attention of normed queries and keys", "two layers"])
+@pytest.mark.parametrize("others", [[], ["root"]])
+def test_what_the_products_need_of_columns_is_written_beside_them(name: str, others: list[str]) -> None:
+    output = PASSES[name][0]
+    made = next(n for n in topological([output]) if n.op == "MM" and n.attrs == (B, N, K, M)).args[1]
+    outputs = [output, made, *(un("relu", output) for _ in others)]
+    inputs = inputs_of(output)
+    env = {n.attrs[0]: np.random.default_rng(i).normal(size=n.size) for i, n in enumerate(inputs)}
+    moved, (found,) = in_fewest_passes(outputs, inputs, True)
+    assert (found.rows, found.beside) == (M, (moved[1],))
+    for new, old in zip(evaluate(moved, env, {}), evaluate(outputs, env, {}), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["chain", "attention"])
+def test_one_column_is_walked_like_one_row(name: str) -> None:
+    """A column lies in memory like a row, so that no view says which of both a product is."""
+    output = {"chain": columns.chain, "attention": columns.attention}[name]((B, 1, K, N))
+    inputs = inputs_of(output)
+    env = {n.attrs[0]: np.random.default_rng(i).normal(size=n.size) for i, n in enumerate(inputs)}
+    moved, (found,) = in_fewest_passes([output], inputs, True)
+    assert (found.rows, found.width, found.passes) == (1, N, 1)
+    np.testing.assert_allclose(evaluate(moved, env, {})[0], evaluate([output], env, {})[0], rtol=1e-5, atol=1e-6)
+
+
 def test_masks_of_columns_hide_tiles() -> None:
     """A band of rows and elements of the axis, whichever way round they are written."""
     output = columns.attention(sizes, masked=True)

@@ -4,7 +4,7 @@
     r[b, m], c[b, k] = reduce_d f(in.., b, m or k, d)               statistics, along axes of their own
     total[b, m] = reduce_k f(in.., S, r, c, earlier totals, b, m, k)
     product_j[b, m, n] = sum_k P_j(in.., S, r, c, totals, b, m, k) * V_j[b, k, n]
-    out_i = h_i(products, totals, ..), written at any bijective place; or at (b, m, k), or one element a row
+    out_i = h_i(products, totals, ..) or P_j, written at any bijective place; or one element a row
 
 Attention, norms before a product, gated and chained products have this form. `eqsat.streams` decides what has it, and
 how many walks it takes: one for each length of axis. A block owns some rows and columns of all products. For each tile

@@ -20,7 +20,7 @@ from eqsat.gpu.table.limits import KEPT_REGISTERS
 from eqsat.gpu.table.streams import StreamTile
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node
-from eqsat.streams.stream import Accumulator, Statistic, Stream
+from eqsat.streams.stream import Accumulator, Statistic, Stream, element_beside
 
 _SUM = "float"
 """C type of totals."""
@@ -223,7 +223,8 @@ class Walk:
         """Outputs at the elements themselves."""
         region = Region([self.b, self.line, self.q], self.job.index_type)
         read = Read()
-        writes = Writes(region, self.job, dict.fromkeys(outputs, self.natural), outputs, Lanes(self.u))
+        at = {node: places([node], [element_beside(node)], self.natural)[node] for node in outputs}
+        writes = Writes(region, self.job, at, outputs, Lanes(self.u))
         with region.unrolled(self.u):
             writes.each(self._lowering(region, self.stream.passes, False, read))
         writes.whole()
