@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import eqsat
 from eqsat.program.core import evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
-from eqsat.program.segments import HUGE, segments, towers
+from eqsat.program.segments import HUGE, JOINED, segments, towers
 from support.programs import weight
 
 spec = eqsat.spec
@@ -21,6 +22,19 @@ spec = eqsat.spec
 def residual(count: int) -> Program:
     """Blocks of x + f(norm(x)): x is read on both sides of the products of every block."""
     params = [(weight(16, 32) * (i + 1), weight(32, 16)) for i in range(count)]
+    ones, zeros = np.ones(16, np.float32), np.zeros(16, np.float32)
+
+    def function(x):
+        for a, b in params:
+            x = x + eqsat.gelu(eqsat.layernorm(x, ones, zeros) @ a) @ b
+        return x
+
+    return eqsat.trace(function, spec((8, 16)))
+
+
+def unlike(count: int) -> Program:
+    """The same, each block as wide as no other inside."""
+    params = [(weight(16, 32 + i), weight(32 + i, 16)) for i in range(count)]
     ones, zeros = np.ones(16, np.float32), np.zeros(16, np.float32)
 
     def function(x):
@@ -195,6 +209,13 @@ def side_by_side(count: int, crossing: bool = False) -> Program:
         return eqsat.transpose(x) @ y
 
     return eqsat.trace(function, spec((8, 16)), spec((8, 24)))
+
+
+def test_neighbours_that_do_not_repeat_stay_together_while_they_are_small():
+    found = segments(lower(unlike(24)).roots)
+    sizes = [len(topological(part.form)) for part in found]
+    assert max(sizes) <= JOINED
+    assert all(a + b > JOINED for a, b in pairwise(sizes))
 
 
 def test_towers_of_a_huge_program_are_cut_as_programs_of_their_own():
