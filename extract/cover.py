@@ -268,8 +268,8 @@ def cover_alone(
 
     A class keeps few cuts, and each form of a value brings some. So the other programs of an e-graph crowd out kernels
     of this one, the more the more rules there are. One kernel may write any of its values; in the whole e-graph it may
-    only write values that all programs compute. Once there is no more time than the kernels of `best` took, they are
-    sought within `QUICK` limits.
+    only write values that all programs compute. Once there is no more time than the kernels of `best` took for its
+    share of the e-nodes, they are sought within `QUICK` limits.
     """
     assert best.problem is not None
     start = time.monotonic()
@@ -280,14 +280,15 @@ def cover_alone(
         stop = should_stop is not None and should_stop()
         return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
 
-    def in_a_hurry(rest: float) -> bool:
-        left = ENUMERATION_SHARE * time_limit - (time.monotonic() - start)
-        return left < rest * best.stats["seconds"]["candidates"]
-
     chains, guessed = best.chains(start + GUESS_SHARE * time_limit, should_stop)
     own = set(derivation)
     only = [i in own for i in range(len(snapshot.nodes))]
     needs, made = needs_of(snapshot, derivation), best.problem.found.made
+    expected = best.stats["seconds"]["candidates"] * len(own) / len(snapshot.nodes)
+
+    def in_a_hurry(rest: float) -> bool:
+        return ENUMERATION_SHARE * time_limit - (time.monotonic() - start) < rest * expected
+
     found = enumerate_candidates(snapshot, row, None, late, only, needs, exact, chains, made, in_a_hurry)
     found.add(best.chosen)
     whole = guessed and not late()
