@@ -19,22 +19,10 @@ from support.programs import weight
 spec = eqsat.spec
 
 
-def residual(count: int) -> Program:
+def residual(count: int, widening: int = 0) -> Program:
     """Blocks of x + f(norm(x)): x is read on both sides of the products of every block."""
-    params = [(weight(16, 32) * (i + 1), weight(32, 16)) for i in range(count)]
-    ones, zeros = np.ones(16, np.float32), np.zeros(16, np.float32)
-
-    def function(x):
-        for a, b in params:
-            x = x + eqsat.gelu(eqsat.layernorm(x, ones, zeros) @ a) @ b
-        return x
-
-    return eqsat.trace(function, spec((8, 16)))
-
-
-def unlike(count: int) -> Program:
-    """The same, each block as wide as no other inside."""
-    params = [(weight(16, 32 + i), weight(32 + i, 16)) for i in range(count)]
+    widths = [32 + i * widening for i in range(count)]
+    params = [(weight(16, n) * (i + 1), weight(n, 16)) for i, n in enumerate(widths)]
     ones, zeros = np.ones(16, np.float32), np.zeros(16, np.float32)
 
     def function(x):
@@ -212,7 +200,7 @@ def side_by_side(count: int, crossing: bool = False) -> Program:
 
 
 def test_neighbours_that_do_not_repeat_stay_together_while_they_are_small():
-    found = segments(lower(unlike(24)).roots)
+    found = segments(lower(residual(24, widening=1)).roots)
     sizes = [len(topological(part.form)) for part in found]
     assert max(sizes) <= JOINED
     assert all(a + b > JOINED for a, b in pairwise(sizes))
