@@ -179,6 +179,9 @@ def _stream_name(order: Sequence[Node]) -> str:
     if any(n not in inside for n in proper):  # else the outer ones have one row or one column themselves
         products = proper
     outer = [n for n in products if n not in inside]
+    if not outer:  # the sums of a few terms that its epilogue writes out are reductions of it
+        below = set(topological(a for n in products for a in n.args))
+        outer = [n for n in products if n not in below]
     kinds = [n.attrs[0] for n in order if n.op == "Red"]
     made = ["gemm"] * (len(outer) < len(products))
     rows = [_composite(order, kinds) or f"row{'_'.join(dict.fromkeys(kinds))}"] if kinds else []

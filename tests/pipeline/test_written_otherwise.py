@@ -344,6 +344,19 @@ def test_layers_of_one_column_cost_what_those_of_one_row_cost() -> None:
             np.testing.assert_allclose(best.compile(on=runs)(x), by_columns(x), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+def test_norms_around_a_narrow_product_are_right(rows: int) -> None:
+    """Of one row, all of both norms and the product may be one kernel, whose last sums are written out."""
+    w = weight(3, 3)
+    best = eqsat.optimize(
+        eqsat.trace(lambda x: norm(norm(x, -1) @ w, -1), eqsat.spec((rows, 3))), numerics="fast", measure=False
+    )
+    assert all(kernel.name for kernel in best.plan.kernels)
+    x = np.random.default_rng(0).standard_normal((rows, 3)).astype(np.float32)
+    for runs in ("numpy", "simt"):
+        np.testing.assert_allclose(best.compile(on=runs)(x), norm(norm(x, -1) @ w, -1), rtol=1e-4, atol=1e-4)
+
+
 # --- results inside
 
 
