@@ -82,8 +82,9 @@ class Segment:
 def segments(roots: Sequence[Node], fuses: bool = True, in_towers: bool = True) -> list[Segment]:
     """Cut a program into segments, in an order in which each reads only earlier ones.
 
-    With `fuses`, kernels may compute the sums of a few terms and the simple masks that they read. With `in_towers`,
-    huge segments are cut into towers; those of a tower are not, so that the time does not grow with their nesting.
+    With `fuses`, kernels may compute the sums of a few terms and the simple masks that they read, and small neighbours
+    that do not repeat are one segment, across which they reach. With `in_towers`, huge segments are cut into towers;
+    those of a tower are not, so that the time does not grow with their nesting.
     """
     whole = tuple(dict.fromkeys(roots))
     order = _latest_first_needed(roots)
@@ -96,7 +97,7 @@ def segments(roots: Sequence[Node], fuses: bool = True, in_towers: bool = True) 
     if len(order) <= LARGE:
         repeats = len({part.form for part in found}) < len(found)
         return found if repeats else [_segment(whole, frozenset())]
-    worthwhile = _without_idle(cuts, [part.form for part in found[-1 - len(cuts) :]])
+    worthwhile = _without_idle(cuts, [part.form for part in found[-1 - len(cuts) :]]) if fuses else cuts
     if len(worthwhile) < len(cuts):
         parts, boundary = _between(worthwhile, whole, reads, fuses)
     return _in_pieces(parts, boundary, fuses, in_towers)

@@ -204,6 +204,7 @@ def test_neighbours_that_do_not_repeat_stay_together_while_they_are_small():
     sizes = [len(topological(part.form)) for part in found]
     assert max(sizes) <= JOINED
     assert all(a + b > JOINED for a, b in pairwise(sizes))
+    assert len(segments(lower(residual(24, widening=1)).roots, fuses=False)) > 24, "of single operators none crosses"
 
 
 def test_towers_of_a_huge_program_are_cut_as_programs_of_their_own():
