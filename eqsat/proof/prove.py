@@ -442,8 +442,11 @@ class _Pair:
         return replace(self.right, roots=tuple(roots), constants=self.constants, opaque=self._opaque)
 
     def _certified(self, proof: Proof, swept: Swept, deadline: float, certify: bool) -> Proof:
-        """The proof, with a certificate of what was swept if one is asked for, or the reason why there is none. Raises
-        _Unguarded where only a certificate makes it a proof."""
+        """The proof. If a certificate is asked for, it has one, or says why there is none.
+
+        Raises:
+            _Unguarded: there is none, and the proof holds only where one verifies.
+        """
         guarded = not self.same and self.guarded
         if not certify and not guarded:
             return proof
