@@ -55,7 +55,7 @@ class After:
     check_most: float = 0.175
     near: float = 0.03
     further: float = 0.25
-    written_bytes: float = 2.5e8
+    written_bytes: float = 5e8
     written_seconds: float = 0.2
 
     def writing(self, constants: int) -> float:

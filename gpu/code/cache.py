@@ -60,7 +60,7 @@ def cached(kind: str, key: str, suffix: str, build: Callable[[Path], object]) ->
     place and renamed: a reader never sees half a file, and two builders do not clash. If the cache's folder cannot be
     written, a temporary one serves until the process ends.
     """
-    for home in (cache_dir(), _without_cache()):
+    for home in _homes():
         found = _whole(home / kind, key, suffix)
         if found is not None:
             return found
@@ -83,12 +83,17 @@ def keep_text(kind: str, name: str, text: str) -> Path:
 
 def kept_text(kind: str, name: str) -> str | None:
     """The text stored under a name; None if there is none, or it cannot be read."""
-    for home in (cache_dir(), _without_cache()):
+    for home in _homes():
         try:
             return (home / kind / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
     return None
+
+
+def _homes() -> list[Path]:
+    """The folders that may hold files: the cache, and this process's own if it has one."""
+    return [cache_dir(), *([_without_cache()] if _without_cache.cache_info().currsize else [])]
 
 
 @cache

@@ -58,6 +58,17 @@ def test_a_folder_that_cannot_be_written_is_done_without(home: Path) -> None:
     assert cache.kept_text("tuned", "a.json") == "text"
 
 
+def test_no_folder_is_made_that_nothing_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is stopped would leave it behind."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(scratch))
+    cache._without_cache.cache_clear()
+    cache.cached("kind", "key", ".so", Builder())
+    assert cache.kept_text("tuned", "none.json") is None
+    assert not list(scratch.iterdir())
+
+
 def test_several_builders_of_one_file_agree() -> None:
     build, paths = Builder(), []
     threads = [threading.Thread(target=lambda: paths.append(cache.cached("k", "many", ".s", build))) for _ in range(8)]
