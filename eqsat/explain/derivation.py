@@ -164,6 +164,7 @@ class _Search:
         self._trees: dict[tuple[int, tuple[Tree, ...]], Tree] = {}
         self._nodes: dict[Tree, Node] = {}
         self._known: dict[int, Tree] = {}
+        self._planted: dict[Node, Tree] = {}
         self._ties = Ties(self.matcher, rules, effort)
         self._active: set[tuple[int, int]] = set()
         self._done: set[tuple[Tree, Tree]] = set()
@@ -241,8 +242,8 @@ class _Search:
 
     def planted(self, root: Node) -> Tree:
         """The tree of a core node. Raises Stuck if it is not in the e-graph."""
-        memo: dict[Node, Tree] = {}
-        for node in topological([root]):
+        memo = self._planted
+        for node in operands_first([root], memo):
             args = tuple(memo[a] for a in node.args)
             classes = tuple(self.cls(a) for a in args)
             at = self.matcher.snapshot.entry(node.op, node.attrs, classes)

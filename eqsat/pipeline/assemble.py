@@ -74,12 +74,12 @@ def _made(problem: Problem, selection: Selection, written: Stitched) -> Assemble
     from eqsat.check.overflow import folds_to_infinity
 
     core = problem.core
-    stitched = planned(problem, selection.solved) if selection.changed() else written
+    stitched = planned(problem, selection.solved, written) if selection.changed() else written
     narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, core.constants)]
     narrow = [form for form in selection.changed() if form in narrow]
     if narrow:
         selection = selection.keep(narrow, "overflow")
-        stitched = planned(problem, selection.solved)
+        stitched = planned(problem, selection.solved, stitched)
     folded, cuts, meanings = lifted(problem, stitched)
     plan = lean_plan(stitched.plan) if problem.asked.goal.memory else stitched.plan
     return Assembled(selection, folded, plan, cuts, meanings)
@@ -88,10 +88,11 @@ def _made(problem: Problem, selection: Selection, written: Stitched) -> Assemble
 ASSEMBLE = Stage(_assembled, lambda problem, selection, written: None, always=True, grace=0.0)
 
 
-def planned(problem: Problem, solved: Mapping[Form, Solved]) -> Stitched:
-    """The plan of the program with these covers."""
+def planned(problem: Problem, solved: Mapping[Form, Solved], known: Stitched | None = None) -> Stitched:
+    """The plan of the program with these covers, and with the plans of parts that it shares with a `known` one."""
     with problem.budget.stage("plan"):
-        return stitch([(part, solved[part.form]) for part in problem.parts], problem.core, problem.asked.exact)
+        parts = [(part, solved[part.form]) for part in problem.parts]
+        return stitch(parts, problem.core, problem.asked.exact, known)
 
 
 def lifted(problem: Problem, stitched: Stitched) -> tuple[Program, list[Pair], dict[Term, Term]]:

@@ -32,18 +32,23 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Stitched:
-    """The plan of a whole program, and its parts."""
+    """The plan of a whole program, its parts, and the cover and the plan that each was made of."""
 
     plan: Plan
     parts: list[Part]
+    made_of: list[tuple[CoverResult, Plan]]
 
 
-def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram, exact: bool = False) -> Stitched:
-    """The plan of the whole program, from its segments' plans in order; `Plan` says what `exact` is."""
+def stitch(
+    parts: Sequence[tuple[Segment, Solved]], program: CoreProgram, exact: bool = False, known: Stitched | None = None
+) -> Stitched:
+    """The plan of the whole program, from its segments' plans in order; `Plan` says what `exact` is. With one that is
+    `known` for the same segments, those that keep their covers keep their plans."""
     joiner = _Joiner(program, exact)
-    for segment, solved in parts:
-        joiner.add(segment, solved)
-    return Stitched(joiner.plan(), joiner.parts)
+    for i, (segment, solved) in enumerate(parts):
+        cover, plan = known.made_of[i] if known is not None else (None, None)
+        joiner.add(segment, solved, plan if cover is not None and cover.chosen is solved.cover.chosen else None)
+    return Stitched(joiner.plan(), joiner.parts, joiner.made_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +66,13 @@ class _Joiner:
         self.exact = exact
         self.kernels: list[Kernel] = []
         self.parts: list[Part] = []
+        self.made_of: list[tuple[CoverResult, Plan]] = []
         self.constants: dict[str, np.ndarray] = {}
         self._placed: dict[Node, _Placed] = {}
         self._classes: dict[tuple[tuple[Node, ...], int], list[tuple[Node, int]]] = {}
 
-    def add(self, segment: Segment, solved: Solved) -> None:
-        """Append the kernels of one instance of a segment."""
+    def add(self, segment: Segment, solved: Solved, plan: Plan | None) -> None:
+        """Append the kernels of one instance of a segment; `plan` is that of its cover, where it is known."""
         stand_ins: dict[Node, _Placed] = {}
         names: dict[Node, Node] = {}
         for placeholder, node in segment.leaves.items():
@@ -75,8 +81,10 @@ class _Joiner:
                 names[placeholder] = placeholder
             else:
                 names[placeholder] = node
-        snapshot = _renamed(solved.snapshot, names)
-        plan = build_plan(snapshot, solved.cover, self.program, self.exact)
+        if plan is None:
+            snapshot = _renamed(solved.snapshot, names)
+            plan = build_plan(snapshot, solved.cover, self.program, self.exact)
+        self.made_of.append((solved.cover, plan))
         self.constants |= plan.constants
         outside = {p: segment.leaves[p] for p in stand_ins}
         kept = self._kept(segment, solved.snapshot, plan.computed)
