@@ -24,6 +24,7 @@ from eqsat.extract.cost import Prices
 from eqsat.extract.cuts import Limits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
+from eqsat.extract.grow import Made
 from eqsat.extract.known import Renumbering
 from eqsat.extract.shared import Sharing
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
@@ -311,6 +312,34 @@ def cover_alone(
         solution=solution,
         sharing=sharing,
         late=best.late or not whole or solution.hurried,
+    )
+
+
+def cover_of_parts(
+    snapshot: Snapshot, parts: Sequence[tuple[CoverResult, Sequence[int]]], device: str | Device, exact: bool = False
+) -> CoverResult:
+    """The cover by the kernels of two or more covers, each with the classes of `snapshot` for those of its own."""
+    prices = Prices(find_device(device), exact)
+    facts = Made.nothing(snapshot, prices, Limits()).facts
+    chosen: list[Candidate] = []
+    for x, classes in parts:
+        known = dict(enumerate(classes))
+        chosen += Renumbering(x.snapshot, snapshot, facts.free, known).cover(x.chosen)
+    of_class: list[list[Candidate]] = [[] for _ in range(snapshot.n_classes)]
+    for x in chosen:
+        of_class[x.cls].append(x)
+    covers = CoverProblem(snapshot, Candidates(of_class, facts), needs_of_all(snapshot).classes)
+    choice = covers.choice_of(chosen)
+    assert choice is not None
+    own = [x for x, _ in parts]
+    return CoverResult(
+        chosen=covers.launch_order(choice),
+        cost=check(covers.problem, choice),
+        lower_bound=sum(x.lower_bound for x in own),
+        optimal=False,
+        stats={"seconds": {"candidates": sum(x.stats["seconds"]["candidates"] for x in own)}},
+        problem=covers,
+        late=any(x.late for x in own),
     )
 
 

@@ -11,11 +11,14 @@ from eqsat.extract.cuts import Cut, Kind, bits
 
 
 class Renumbering:
-    """Kernels of `before` as kernels of `after`, in which the classes of `free` need not be computed."""
+    """Kernels of `before` as kernels of `after`, in which the classes of `free` need not be computed. `classes` are
+    those of `after` for those of `before`, where they are known."""
 
-    def __init__(self, before: Snapshot, after: Snapshot, free: Sequence[bool]) -> None:
+    def __init__(
+        self, before: Snapshot, after: Snapshot, free: Sequence[bool], classes: Mapping[int, int] | None = None
+    ) -> None:
         self._before, self._after, self._free = before, after, free
-        self._classes = same_classes(before, after)
+        self._classes = same_classes(before, after) if classes is None else classes
         self._cuts: dict[int, Cut | None] = {}
 
     def all(self, kernels: Iterable[Candidate]) -> list[Candidate]:
@@ -38,7 +41,8 @@ class Renumbering:
         outputs, read = call[1] if call is not None and cut.kind != Kind.OPAQUE else ((), ())
         if any(c not in self._classes for c in (*x.leaves, *x.children, *outputs, *read)):
             return None  # what only another output of the kernel computes or reads is gone
-        leaves, children = self._all(x.leaves), self._all(x.children)
+        leaves = self._all(x.leaves)
+        children = self._all((*x.children, *filter(self._before.is_input, x.leaves)))  # inputs may be computed there
         if call is not None and cut.kind == Kind.OPAQUE:
             call = call[0], self._after.nodes[cut.node].args
         elif call is not None:

@@ -144,6 +144,13 @@ def _without_idle(cuts: Sequence[Node], forms: Sequence[tuple[Node, ...]]) -> li
     return kept
 
 
+def joined(first: Segment, second: Segment, read: Collection[Node]) -> Segment:
+    """Two segments as one, the second of which may read the first. `read` are the nodes that anything else reads."""
+    roots = [*(root for root in first.roots if root in read), *second.roots]
+    outside = {leaf for part in (first, second) for leaf in part.leaves.values() if not is_leaf(leaf.op)}
+    return _segment(tuple(dict.fromkeys(roots)), frozenset(outside.difference(first.roots)))
+
+
 def uncut(roots: Sequence[Node]) -> Segment | None:
     """The whole program as one segment; None if it is huge."""
     whole = _segment(tuple(dict.fromkeys(roots)), frozenset())
