@@ -337,10 +337,27 @@ def cover_of_parts(
         cost=check(covers.problem, choice),
         lower_bound=sum(x.lower_bound for x in own),
         optimal=False,
-        stats={"seconds": {"candidates": sum(x.stats["seconds"]["candidates"] for x in own)}},
+        stats=_summed([x.stats for x in own]),
         problem=covers,
         late=any(x.late for x in own),
     )
+
+
+def _summed(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Statistics of several covers as those of one: numbers are added."""
+
+    def total(values: list[Any]) -> Any:
+        match values[0]:
+            case bool():
+                return any(values)
+            case dict():
+                names = dict.fromkeys(name for x in values for name in x)
+                return {name: total([x[name] for x in values if name in x]) for name in names}
+            case int() | float() | list():
+                return sum(values[1:], values[0])
+        return values[0]
+
+    return total(list(stats))
 
 
 def _carried(

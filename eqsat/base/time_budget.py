@@ -23,6 +23,7 @@ STAGES = (
     "saturate",
     "candidates",
     "solve",
+    "join",
     "near",
     "further",
     "plan",
@@ -36,7 +37,8 @@ STAGES = (
     "error",
     "write",
 )
-"""In order. `start` to `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""
+"""In order. `start` to `read` come before `optimize`, `write` after it; the search is `saturate` to `join`, of which the
+last has a share of the time, and counts as the work that it is: candidates and solving."""
 
 Clock = Callable[[], float]
 

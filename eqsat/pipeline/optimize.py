@@ -37,9 +37,10 @@ from eqsat.pipeline.selection import Selection, cautious, choose
 from eqsat.program.ir import Program
 from eqsat.search import limits
 from eqsat.search.asked import judged, usable
+from eqsat.search.best import best_search
 from eqsat.search.objective import Objective
 from eqsat.search.runner import Deadline, Progress, Runner, Stage
-from eqsat.search.search import best_search, partition
+from eqsat.search.search import partition
 
 
 def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = None) -> None:

@@ -406,8 +406,9 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
 def _covered_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
     """The cheapest cover, where the program that it computes has been covered by itself.
 
-    The kernels that this finds are then searched together with the others. If that leads to yet another program, it is
-    covered by itself, too.
+    The kernels that this finds are then searched together with the others. As long as that gains, the program found is
+    covered by itself again: it may be another one, and its cover is a better guess at what values cost as leaves. For
+    Mamba this is 17.6 us instead of 18.6.
     """
     asked, found = sought.asked, best.cover
     while asked.device.fuses:
@@ -419,7 +420,7 @@ def _covered_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
                 found = settled(found, alone, deadline.left(), deadline.stopped)
             bound = min(bound, found.lower_bound)
         found = replace(found, lower_bound=bound, optimal=bound >= found.cost, late=found.late or alone.late)
-        if not gains or found.cost >= alone.cost:
+        if not gains:
             break
     return replace(best, cover=found)
 

@@ -1,52 +1,178 @@
 """Kernels across cuts: two neighbouring parts, each searched by itself, are covered once more as one.
 
 A program is cut where little is lost, and its parts are searched apart. But one kernel may do the end of a part and the
-beginning of the next: a product, the sum with what passes by it, and the norm that the next part begins with. So the
-e-graphs of two neighbours are glued together, and the one program that their covers compute is covered by itself.
+beginning of the next: rows are put in order, added to what passes by, and normed for the next product. So the e-graphs
+of two neighbours are glued together, and the one program that their covers compute is covered by itself. Where that
+gains, the glued e-graph is looked at as that of any other part.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from eqsat.egraph.glued import glued
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cover import CoverResult, cover_alone, cover_of_parts
+from eqsat.errors import EqsatError, InputError
+from eqsat.extract.cover import cover_of_parts
 from eqsat.extract.plan.stitch import Solved
-from eqsat.program.core import Node
-from eqsat.program.node import is_leaf
-from eqsat.program.segments import Segment, joined
-from eqsat.search.form import Found, Sought, cover_written
+from eqsat.program.core import Node, topological
+from eqsat.program.segments import HUGE, Segment, joined
+from eqsat.search import limits
+from eqsat.search.form import LOOK_ALONE, Found, Sought, left_written, search_form
 from eqsat.search.runner import Runner
+from eqsat.search.search import Form, Problem
+
+Pair = tuple[Segment, Segment]
 
 
-def read_by_others(parts: Sequence[Segment], at: int, roots) -> set[Node]:
-    found = set(roots)
-    for i, part in enumerate(parts):
-        if i not in (at, at + 1):
-            found.update(part.leaves.values())
+def reserve(problem: Problem, run: Runner) -> None:
+    """Reserve time for joining neighbours, where it would suffice for some."""
+    pairs = _joinable(problem) if problem.asked.device.fuses else {}
+    expected = [limits.JOINING.expected(len(topological(form))) for form in {x.form: x for x in pairs.values()}]
+    most = limits.JOINING.share * run.budget.limit
+    run.budget.expect("join", min(sum(expected), most) if min(expected, default=most) < most else 0.0)
+
+
+def across_cuts(problem: Problem, found: dict[Form, Found], run: Runner) -> tuple[Problem, dict[Form, Found]]:
+    """The program with neighbours joined where kernels across the cut gain, as far as there is time; and what was found
+    for its parts."""
+    known: dict[Form, Found | None] = {}
+    while problem.asked.device.fuses and run.left("join") > 0:
+        pairs = _joinable(problem)
+        _look(problem, found, pairs, known, run)
+        gains = [0] * (len(problem.parts) - 1)
+        for at, whole in pairs.items():
+            if better := known.get(whole.form):
+                own = [found[part.form].cheapest.cover.cost for part in problem.parts[at : at + 2]]
+                gains[at] = sum(own) - better.cheapest.cover.cost
+        chosen = _most_gaining(gains)
+        if not chosen:
+            break
+        behind = {at + 1 for at in chosen}
+        parts = tuple(pairs[at] if at in chosen else part for at, part in enumerate(problem.parts) if at not in behind)
+        every = found | {form: x for form, x in known.items() if x is not None}
+        problem, found = replace(problem, parts=parts), {part.form: every[part.form] for part in parts}
+    run.budget.expect("join", 0.0)
+    return problem, found
+
+
+def _joinable(problem: Problem) -> dict[int, Segment]:
+    """The places of parts that the next part reads, and both as one."""
+    readers: Counter[Node] = Counter(problem.core.roots)
+    for part in problem.parts:
+        readers.update(part.leaves.values())
+    found = {}
+    for at, (first, second) in enumerate(pairwise(problem.parts)):
+        inside = set(second.leaves.values()).intersection(first.roots)
+        if inside:
+            read = {root for root in first.roots if readers[root] > (root in inside)}
+            whole = joined(first, second, read)
+            if len(topological(whole.form)) <= HUGE:
+                found[at] = whole
     return found
 
 
-def glue(whole: Segment, parts: tuple[Segment, Segment], snapshots: tuple[Snapshot, Snapshot]):
+def _look(
+    problem: Problem,
+    found: Mapping[Form, Found],
+    pairs: Mapping[int, Segment],
+    known: dict[Form, Found | None],
+    run: Runner,
+) -> None:
+    """Fill in what is found for the joined forms that are not known, None where they gain nothing: those of most parts
+    first."""
+    times = Counter(whole.form for whole in pairs.values())
+    first = {pairs[at].form: at for at in sorted(pairs, reverse=True)}
+    for form in sorted(first, key=lambda form: (-times[form], first[form])):
+        at = first[form]
+        left = run.left("join")
+        if form not in known and left > limits.JOINING.expected(len(topological(form))):
+            pair = problem.parts[at], problem.parts[at + 1]
+            run.tell("kernels across cuts", 0.8)
+            known[form] = _better(problem, pairs[at], pair, (found[pair[0].form], found[pair[1].form]), run)
+
+
+def _better(problem: Problem, whole: Segment, pair: Pair, found: tuple[Found, Found], run: Runner) -> Found | None:
+    """What is found for two parts as one; None if it gains nothing."""
+    if any(x.failed is not None for x in found):
+        return None
+    sought = problem.sought(whole.form)
+    written = _alone(sought, whole, pair, (found[0].written, found[1].written), run)
+    best = _alone(sought, whole, pair, (found[0].cheapest, found[1].cheapest), run)
+    figures = _figures(found)
+    explored = best.snapshot
+    explored.stats = dict(figures)
+    cheapest = min(written, best, key=lambda x: x.cover.cost)
+    if cheapest.cover.cost >= sum(x.cheapest.cover.cost for x in found):
+        return None
+    again = _looked_at(sought, written, explored, run)
+    if again.cheapest.cover.cost < cheapest.cover.cost:
+        cheapest = again.cheapest
+    for x in (written, cheapest):
+        x.cover.forget()
+    own = {"nodes": len(cheapest.snapshot.nodes), "classes": cheapest.snapshot.n_classes}
+    return Found(written, explored, cheapest, {**figures, **own})
+
+
+def _alone(sought: Sought, whole: Segment, pair: Pair, solved: tuple[Solved, Solved], run: Runner) -> Solved:
+    """The cover of two parts as one, of the program that their covers compute."""
+    asked = sought.asked
+    first, second = (_renamed(x.snapshot, part, whole) for x, part in zip(solved, pair, strict=True))
+    ends = dict(zip(pair[0].roots, first.roots, strict=True))
+    inputs = {node: solved[1].snapshot.find(made.op, made.attrs, ()) for made, node in pair[1].leaves.items()}
+    alike = [(cls, at) for node, cls in ends.items() if (at := inputs.get(node)) is not None]
+    both = glued(first, second, alike)
+    of_root = dict(zip(pair[1].roots, (both.classes[1][cls] for cls in second.roots), strict=True))
+    of_root |= {node: both.classes[0][cls] for node, cls in ends.items()}
+    both.snapshot.roots = [of_root[root] for root in whole.roots]
+    covers = [(x.cover, classes) for x, classes in zip(solved, both.classes, strict=True)]
+    begun = Solved(both.snapshot, cover_of_parts(both.snapshot, covers, asked.device, asked.exact))
+    return run.run(LOOK_ALONE, run.left("join"), sought, begun)
+
+
+def _renamed(snapshot: Snapshot, part: Segment, whole: Segment) -> Snapshot:
+    """The e-graph of a part, with the names that its leaves have in the whole."""
     names = {node: made for made, node in whole.leaves.items()}
-    renamed = [
-        x.with_leaves(
-            {(made.op, made.attrs): (names[node].op, names[node].attrs) for made, node in part.leaves.items() if node in names}
-        )
-        for part, x in zip(parts, snapshots, strict=True)
-    ]
-    first, second = parts
-    root_of = dict(zip(first.roots, snapshots[0].roots, strict=True))
-    alike = []
-    for made, node in second.leaves.items():
-        if node in root_of and not is_leaf(node.op):
-            alike.append((root_of[node], snapshots[1].find(made.op, made.attrs, ())))
-    found = glued(*renamed, [(a, b) for a, b in alike if b is not None])
-    classes = {node: found.classes[0][cls] for node, cls in root_of.items()}
-    classes |= {n: found.classes[1][c] for n, c in zip(second.roots, snapshots[1].roots, strict=True)}
-    found.snapshot.roots = [classes[root] for root in whole.roots]
-    return found, renamed
+    own = ((made, names[node]) for made, node in part.leaves.items() if node in names)
+    return snapshot.with_leaves({(made.op, made.attrs): (name.op, name.attrs) for made, name in own})
+
+
+def _looked_at(sought: Sought, written: Solved, explored: Snapshot, run: Runner) -> Found:
+    """What a search in the glued e-graph finds.
+
+    Raises:
+        InputError: the search does.
+    """
+    try:
+        return search_form(sought, written, explored, run.deadline(run.left("join")), run)
+    except InputError:
+        raise
+    except EqsatError as error:
+        return left_written(written, "failed", error)
+
+
+def _figures(found: tuple[Found, Found]) -> dict[str, Any]:
+    """The figures of two e-graphs together."""
+    first, second = (x.figures for x in found)
+    stop = second["stop"] if first["stop"] == "saturated" else first["stop"]
+    sums = {name: first.get(name, 0) + second.get(name, 0) for name in ("iterations", "seconds")}
+    matches = Counter(first.get("matches", {})) + Counter(second.get("matches", {}))
+    return {**sums, "matches": dict(matches), "stop": stop}
+
+
+def _most_gaining(gains: Sequence[int]) -> set[int]:
+    """The places of pairs of neighbours, no two of which overlap, that gain most together."""
+    best = [0] * (len(gains) + 2)
+    for at in reversed(range(len(gains))):
+        best[at] = max(best[at + 1], gains[at] + best[at + 2])
+    chosen, at = set(), 0
+    while at < len(gains):
+        if best[at] > best[at + 1]:
+            chosen.add(at)
+            at += 1
+        at += 1
+    return chosen

@@ -6,7 +6,7 @@ so that each has a fallback. Then they are searched, in several processes at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -109,30 +109,6 @@ def operators_of(problem: Problem, form: Form) -> list[Operator]:
         for root, args in problem.operators()
         if root in inside
     ]
-
-
-def best_search(problem: Problem, run: Runner) -> tuple[Problem, dict[Form, Found]]:
-    """The best covers of all forms that are found in the time left, and the program in the parts that they cover.
-
-    Equal parts are searched once, but one kernel or launch may serve two small parts: so a small program is searched
-    whole as well, and the cheaper result counts."""
-    found = search(problem, run)
-    failed = any(x.failed is not None for x in found.values())
-    whole = problem.uncut() if run.left("solve") > 0 and not failed else None
-    if whole is None:
-        return problem, found
-    reserved = dict(run.budget.expected)
-    again = search(whole, run)
-    gains = _cost(whole, again) < (1 - limits.SEARCH.gain) * _cost(problem, found)
-    if gains and all(x.failed is None for x in again.values()):
-        return whole, again
-    run.budget.expected.update(reserved)
-    return problem, found
-
-
-def _cost(problem: Problem, found: Mapping[Form, Found]) -> int:
-    """Picoseconds of all parts."""
-    return sum(found[part.form].cheapest.cover.cost for part in problem.parts)
 
 
 def search(problem: Problem, run: Runner) -> dict[Form, Found]:

@@ -1,0 +1,36 @@
+"""The best that is found for a program: in parts, in parts of which some are joined, or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eqsat.search import limits
+from eqsat.search.form import Found
+from eqsat.search.neighbours import across_cuts, reserve
+from eqsat.search.runner import Runner
+from eqsat.search.search import Form, Problem, search
+
+
+def best_search(problem: Problem, run: Runner) -> tuple[Problem, dict[Form, Found]]:
+    """The best covers of all forms that are found in the time left, and the program in the parts that they cover.
+
+    Equal parts are searched once, but one kernel or launch may serve two: so neighbours are joined where that gains, and
+    a small program is searched whole as well. The cheaper result counts."""
+    reserve(problem, run)
+    problem, found = across_cuts(problem, search(problem, run), run)
+    failed = any(x.failed is not None for x in found.values())
+    whole = problem.uncut() if run.left("solve") > 0 and not failed else None
+    if whole is None:
+        return problem, found
+    reserved = dict(run.budget.expected)
+    again = search(whole, run)
+    gains = _cost(whole, again) < (1 - limits.SEARCH.gain) * _cost(problem, found)
+    if gains and all(x.failed is None for x in again.values()):
+        return whole, again
+    run.budget.expected.update(reserved)
+    return problem, found
+
+
+def _cost(problem: Problem, found: Mapping[Form, Found]) -> int:
+    """Picoseconds of all parts."""
+    return sum(found[part.form].cheapest.cover.cost for part in problem.parts)
