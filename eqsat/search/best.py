@@ -14,8 +14,8 @@ from eqsat.search.search import Form, Problem, search
 def best_search(problem: Problem, run: Runner) -> tuple[Problem, dict[Form, Found]]:
     """The best covers of all forms that are found in the time left, and the program in the parts that they cover.
 
-    Equal parts are searched once, but one kernel or launch may serve two: so neighbours are joined where that gains, and
-    a small program is searched whole as well. The cheaper result counts."""
+    Equal parts are searched once, but one kernel or launch may serve two: so neighbours are joined where that gains,
+    and a small program is searched whole as well. The cheaper result counts."""
     reserve(problem, run)
     problem, found = across_cuts(problem, search(problem, run), run)
     failed = any(x.failed is not None for x in found.values())
