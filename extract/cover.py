@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from eqsat.egraph.required import Derivation, needs_of, needs_of_all
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.errors import CheckFailed
-from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
-from eqsat.extract.chains import Chain
-from eqsat.extract.composites import Operator, composites
-from eqsat.extract.cost import Prices
-from eqsat.extract.cuts import Limits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
+from eqsat.extract.kernels.candidates import Candidate, Candidates, enumerate_candidates
+from eqsat.extract.kernels.chains import Chain
+from eqsat.extract.kernels.composites import Operator, composites
+from eqsat.extract.kernels.cost import Prices
+from eqsat.extract.kernels.cuts import Limits, parts
 from eqsat.extract.known import Renumbering
 from eqsat.extract.shared import Sharing
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag

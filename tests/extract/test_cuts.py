@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.extract import cost
-from eqsat.extract.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
-from eqsat.extract.chains import Chain, chains_of
-from eqsat.extract.composites import composites
-from eqsat.extract.cost import SECTOR, Prices
 from eqsat.extract.cover import cover
-from eqsat.extract.cuts import WIDE, Cut, Facts, Kind, Limits, bits
 from eqsat.extract.device.table import DEVICES
-from eqsat.extract.grow import Grower, Made
+from eqsat.extract.kernels import cost
+from eqsat.extract.kernels.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
+from eqsat.extract.kernels.chains import Chain, chains_of
+from eqsat.extract.kernels.composites import composites
+from eqsat.extract.kernels.cost import SECTOR, Prices
+from eqsat.extract.kernels.cuts import WIDE, Cut, Facts, Kind, Limits, bits
+from eqsat.extract.kernels.grow import Grower, Made
 from eqsat.extract.plan.operators import Executed
 from eqsat.frontends.terms.windows import transposed_conv
 from eqsat.gpu.table.targets import Target
@@ -518,7 +518,7 @@ def test_cuts_that_displace_each_other_around_a_cycle_do_not_do_so_for_ever(monk
                 cut.score += turns[i] % 2
             return found
 
-    monkeypatch.setattr("eqsat.extract.candidates.Grower", Turning)
+    monkeypatch.setattr("eqsat.extract.kernels.candidates.Grower", Turning)
     stats = enumerate_candidates(snapshot, MI300X).stats
     assert not stats["stopped"]
     assert 2 < stats["rounds"] < Limits().rounds

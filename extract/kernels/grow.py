@@ -9,10 +9,10 @@ from math import ceil
 from typing import NamedTuple, TypeVar, cast
 
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.extract.bodies import Indices
-from eqsat.extract.chains import Chain, cost_of
-from eqsat.extract.cost import SECTOR, Gemm, Prices, Run, work_of, write_order
-from eqsat.extract.cuts import (
+from eqsat.extract.kernels.bodies import Indices
+from eqsat.extract.kernels.chains import Chain, cost_of
+from eqsat.extract.kernels.cost import SECTOR, Gemm, Prices, Run, work_of, write_order
+from eqsat.extract.kernels.cuts import (
     Core,
     Cut,
     Factors,
@@ -35,7 +35,7 @@ from eqsat.extract.cuts import (
     turned_dims,
     viewed_rows,
 )
-from eqsat.extract.streams import Streams
+from eqsat.extract.kernels.streams import Streams
 from eqsat.gpu.table.limits import KEPT_REGISTERS, MOST_THREADS
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, of_pad, strided
 from eqsat.program.node import STEPS, terms_of

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from eqsat.extract.cuts import Cut, Facts, bits
+from eqsat.extract.kernels.cuts import Cut, Facts, bits
 
 
 class Kernel(Protocol):

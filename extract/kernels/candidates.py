@@ -17,13 +17,13 @@ from typing import Any
 
 from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.chains import Chain, chains_of, promising
-from eqsat.extract.cost import Prices, Run
-from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
 from eqsat.extract.device.table import Device
-from eqsat.extract.grow import Grower, Made
-from eqsat.extract.joint import Joint, joint_kernels
-from eqsat.extract.unfused import UnfusedGrower
+from eqsat.extract.kernels.chains import Chain, chains_of, promising
+from eqsat.extract.kernels.cost import Prices, Run
+from eqsat.extract.kernels.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
+from eqsat.extract.kernels.grow import Grower, Made
+from eqsat.extract.kernels.joint import Joint, joint_kernels
+from eqsat.extract.kernels.unfused import UnfusedGrower
 
 CLEARLY_LESS = 0.9
 """Share of another kernel's price from which on an operator with a product was not priced as one."""

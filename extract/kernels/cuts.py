@@ -27,7 +27,7 @@ from typing import NamedTuple
 from eqsat.base.graphs import components
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cost import Gemm, Run, read_bytes
+from eqsat.extract.kernels.cost import Gemm, Run, read_bytes
 from eqsat.layout.arithmetic import Layout, compose, identity, row_major, spread, strided
 from eqsat.program.node import FEW_TERMS
 from eqsat.streams.turned import swapped

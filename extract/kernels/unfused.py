@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 
 from eqsat.egraph.snapshot import ENode
-from eqsat.extract.cost import work_of
-from eqsat.extract.cuts import Cut, Factors, Key, Kind, Product, bits
-from eqsat.extract.grow import Grower
+from eqsat.extract.kernels.cost import work_of
+from eqsat.extract.kernels.cuts import Cut, Factors, Key, Kind, Product, bits
+from eqsat.extract.kernels.grow import Grower
 from eqsat.layout.arithmetic import Layout, compose, identity, inverse, is_bijective, of_transpose, strided
 from eqsat.layout.map import CACHE_SIZE
 from eqsat.lift.view_chain import chain
