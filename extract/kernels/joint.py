@@ -154,7 +154,7 @@ class _Joiner:
             return None
         if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts):
             return None
-        run = self.grower.run_of(cuts)
+        run = self.grower.runs.of(cuts)
         if run is None:
             return None
         reads = leaves & self.facts.computed

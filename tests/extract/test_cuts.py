@@ -22,6 +22,7 @@ from eqsat.extract.kernels.composites import composites
 from eqsat.extract.kernels.cost import SECTOR, Prices
 from eqsat.extract.kernels.cuts import WIDE, Cut, Facts, Kind, Limits, bits
 from eqsat.extract.kernels.grow import Grower, Made
+from eqsat.extract.kernels.joins import Joins
 from eqsat.extract.plan.operators import Executed
 from eqsat.frontends.terms.windows import transposed_conv
 from eqsat.gpu.table.targets import Target
@@ -431,9 +432,9 @@ def test_a_leaf_that_hides_a_product_is_taken_for_a_launch_first_and_for_its_cha
     found = enumerate_candidates(snapshot, MI300X)
     prices, made = Prices(MI300X, False), found.made
     assert made is not None
-    assert Grower(snapshot, prices, Limits(), made).beneath(1 << hidden) == prices.launch
+    assert Grower(snapshot, prices, Limits(), made).guess.beneath(1 << hidden) == prices.launch
     known = Grower(snapshot, prices, Limits(), made, found.chains())
-    assert known.beneath(1 << hidden) == min(x.price for x in found.of_class[hidden]) > 2 * prices.launch
+    assert known.guess.beneath(1 << hidden) == min(x.price for x in found.of_class[hidden]) > 2 * prices.launch
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 24))
@@ -454,14 +455,14 @@ def test_what_was_made_before_gives_the_same_kernels_with_another_guess_at_the_l
 @given(st.integers(0, 2**32 - 1), st.integers(4, 24))
 @settings(max_examples=30)
 def test_cuts_beside_what_is_there_are_those_of_all_ways_to_join_it(seed: int, operators: int) -> None:
-    def joined(self: Grower, cuts: Sequence[Cut], other: Cut, k: int) -> object:
-        return self._joins([[other], cuts] if k else [cuts, [other]], self.limits.leaves)
+    def joined(self: Joins, cuts: Sequence[Cut], other: Cut, k: int, most: int, kept: int) -> object:
+        return self.of([[other], cuts] if k else [cuts, [other]], most, kept)
 
     snapshot, _ = random_snapshot(seed, operators)
     limits = Limits(joins=2)
     ranked = enumerate_candidates(snapshot, MI300X, limits)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Grower, "_beside", joined)
+        patched.setattr(Joins, "beside", joined)
         all_ways = enumerate_candidates(snapshot, MI300X, limits)
     assert [list(map(shown, x)) for x in ranked.of_class] == [list(map(shown, x)) for x in all_ways.of_class]
     assert ranked.stats["crowded"] == all_ways.stats["crowded"]
@@ -472,17 +473,17 @@ def test_a_chain_on_a_product_joins_nothing_and_ranks_tiles_once_for_each_size(m
     for k in range(4):
         root = bin_("max", bin_("min", root, full(6.0 + k, root.size)), full(float(-k), root.size))
     joins, tiles = Counter[str](), Counter[object]()
-    join, choose = Grower._joins, cost.choose_tile
+    join, choose = Joins.of, cost.choose_tile
 
-    def joined(self: Grower, operands: Sequence[Sequence[Cut]], most: int) -> object:
+    def joined(self: Joins, operands: Sequence[Sequence[Cut]], most: int, kept: int) -> object:
         joins["pointwise"] += 1
-        return join(self, operands, most)
+        return join(self, operands, most, kept)
 
     def chosen(target: Target, dims: tuple[int, int, int, int], dtype: str, units: int, slices: int) -> object:
         tiles[dims, dtype, slices] += 1
         return choose(target, dims, dtype, units, slices=slices)
 
-    monkeypatch.setattr(Grower, "_joins", joined)
+    monkeypatch.setattr(Joins, "of", joined)
     monkeypatch.setattr(cost, "choose_tile", chosen)
     assert len(enumerate_candidates(Snapshot.from_core([root]), MI300X))
     assert not joins
