@@ -3,10 +3,10 @@
     python benchmarks/bounds.py DIR... [--device D] [--factors 0.25,0.5,2,4] [--skip PATTERN] [--json FILE]
 
 DIR holds ONNX files. Each program is saturated once. Then its kernel cover is found with one bound of
-`eqsat.extract.cuts.Limits` at a time multiplied by each factor. A row sums up all programs: predicted time, kernels,
-candidates, processor seconds (of enumeration and solving), and the programs that become cheaper or more expensive than
-with the defaults. The last rows change all bounds at once. Exit code 1 if raising a bound makes a program cheaper by
-more than 0.1 %: the default is too low.
+`eqsat.extract.kernels.cuts.Limits` at a time multiplied by each factor. A row sums up all programs: predicted time,
+kernels, candidates, processor seconds (of enumeration and solving), and the programs that become cheaper or more
+expensive than with the defaults. The last rows change all bounds at once. Exit code 1 if raising a bound makes a
+program cheaper by more than 0.1 %: the default is too low.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eqsat.egraph.saturate import Limits as SaturationLimits
 from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
-from eqsat.extract.cuts import Limits
+from eqsat.extract.kernels.cuts import Limits
 from eqsat.program.core import lower
 from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed

@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from eqsat.pipeline.optimize import optimize
     from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
-    from eqsat.proof.prove import Proof, prove
+    from eqsat.proof.answer import Proof
+    from eqsat.proof.prove import prove
     from eqsat.tracing.trace import spec, trace
     from eqsat.tracing.tracer import Tracer
 
 _HOME = {
     "Dynamic": "eqsat.dynamic.result",
     "Program": "eqsat.program.ir",
-    "Proof": "eqsat.proof.prove",
+    "Proof": "eqsat.proof.answer",
     "Result": "eqsat.pipeline.result",
     "Tracer": "eqsat.tracing.tracer",
     "from_jax": "eqsat.frontends.jax.function",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from eqsat.extract.cover import CoverProblem, CoverResult
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.cover_problem import CoverProblem
 from eqsat.extract.solver.kbest import Marks, next_best
 from eqsat.layout.arithmetic import is_bijective
 

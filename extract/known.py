@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.candidates import Candidate
-from eqsat.extract.cuts import Cut, Kind, bits
+from eqsat.extract.kernels.candidates import Candidate
+from eqsat.extract.kernels.cuts import Cut, Kind, bits
 
 
 class Renumbering:

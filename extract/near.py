@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from eqsat.egraph.snapshot import SOURCE
-from eqsat.extract.candidates import Candidate
-from eqsat.extract.cover import CoverProblem, CoverResult
-from eqsat.extract.cuts import bits, parts
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.cover_problem import CoverProblem
+from eqsat.extract.kernels.candidates import Candidate
+from eqsat.extract.kernels.cuts import bits, parts
 from eqsat.extract.solver.greedy import longest_path_bound
 from eqsat.extract.solver.problem import Problem, check
 from eqsat.extract.solver.solve import GLANCE, SETTLING, solve

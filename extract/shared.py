@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.candidates import Candidate, Candidates
-from eqsat.extract.cuts import Kind, bits, parts
+from eqsat.extract.kernels.candidates import Candidate, Candidates
+from eqsat.extract.kernels.cuts import Kind, bits, parts
 from eqsat.gpu.table.sharing import FAMILIES, Member, launches, tiles
 
 CALL = "shared launch"

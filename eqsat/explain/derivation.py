@@ -23,7 +23,7 @@ from eqsat.explain.effort import Effort
 from eqsat.explain.replay import UNTRIED, Claim, Replay, Replayer
 from eqsat.explain.ties import Tie, Ties
 from eqsat.extract.cover import CoverResult
-from eqsat.extract.cuts import Cut
+from eqsat.extract.kernels.cuts import Cut
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node, make, topological
 

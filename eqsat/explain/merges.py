@@ -13,8 +13,8 @@ from typing import TypeVar
 from eqsat.base.graphs import Merged
 from eqsat.egraph.match import Matcher
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.candidates import Candidate
-from eqsat.extract.cuts import parts
+from eqsat.extract.kernels.candidates import Candidate
+from eqsat.extract.kernels.cuts import parts
 from eqsat.extract.plan.plan import launches, share_a_launch
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import AnyRule

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 from eqsat.base.numerics import is_float
-from eqsat.extract.cuts import Limits
+from eqsat.extract.kernels.cuts import Limits
 from eqsat.fuzzing import bundles
 from eqsat.fuzzing.bundles import Bundle
 from eqsat.fuzzing.programs import Case
@@ -57,7 +57,7 @@ LOWERED: Mapping[str, Mapping[str, Any]] = {
         "program.term._LARGE_BYTES": 16,
         "program.term._TOGETHER_BYTES": 64,
     },
-    "kernels": {f"{module}.Limits": _SMALL for module in ("extract.candidates", "extract.cover")}
+    "kernels": {f"{module}.Limits": _SMALL for module in ("extract.kernels.candidates", "extract.cover")}
     | {"search.form.QUICK": _SMALL()},
     "solver": {
         "extract.solver.solve.LARGE": 1,

@@ -8,9 +8,9 @@ from typing import Any
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
-from eqsat.extract.candidates import enumerate_candidates
-from eqsat.extract.cuts import Kind
 from eqsat.extract.device.table import Device
+from eqsat.extract.kernels.candidates import enumerate_candidates
+from eqsat.extract.kernels.cuts import Kind
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.launch.streams import ask_template, walks_of

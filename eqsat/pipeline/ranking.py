@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.alternatives import kernel_counts
-from eqsat.extract.cost import itemsize
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan.memory import Buffer, Launches, Step, lean_order
 from eqsat.extract.plan.plan import launches

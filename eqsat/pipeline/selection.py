@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from eqsat.extract.alternatives import kernel_counts, next_covers
-from eqsat.extract.composites import several
 from eqsat.extract.cover import CoverResult
-from eqsat.extract.cuts import Limits as Cuts
+from eqsat.extract.kernels.composites import several
+from eqsat.extract.kernels.cuts import Limits as Cuts
 from eqsat.extract.known import same_classes
 from eqsat.extract.near import CLOSE, LESS, least_work, nearest, work
 from eqsat.extract.plan.memory import lean_order

@@ -21,7 +21,7 @@ from eqsat.program.node import substitute
 from eqsat.proof.addends import sums_in_order
 from eqsat.proof.steered import Steered, as_views, in_order, steered
 from eqsat.proof.values.ahead import MOST_FOLDED, Ahead
-from eqsat.proof.values.intervals import OutOfTime
+from eqsat.proof.values.enclosure import OutOfTime
 from eqsat.proof.values.signatures import Index
 from eqsat.verify.moves import move_alike, moves
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
 
 import numpy as np
 
@@ -27,28 +26,26 @@ from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.errors import CheckFailed, InputError, escaped
+from eqsat.errors import CheckFailed, InputError
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
+from eqsat.proof.answer import Proof, by_elements, refuted
 from eqsat.proof.attempt import Local, contradicts
 from eqsat.proof.exchange import exchanged
 from eqsat.proof.normal_form.assumptions import Bounds, read
-from eqsat.proof.normal_form.elements import Agreement, compare
+from eqsat.proof.normal_form.elements import compare
 from eqsat.proof.sweep import Cut, Sample, Swept, sample, sweep
 from eqsat.proof.values.ahead import Ahead
-from eqsat.proof.values.intervals import OutOfTime
+from eqsat.proof.values.enclosure import OutOfTime
 from eqsat.proof.values.points import JUMPS, elements_tried, typical
-from eqsat.proof.values.refute import Difference, Refutation, Search
+from eqsat.proof.values.refute import Refutation, Search
 from eqsat.proof.values.signatures import Index
 from eqsat.verify.checker import Numbered
 from eqsat.verify.domains import all_defined
 from eqsat.verify.pairing import lowered, matched, ordered
-
-Verdict = Literal["proved", "refuted", "unknown"]
-Method = Literal["rules", "normal form", "sweep", "points", ""]
 
 _REFUTING_SHARE = 0.25
 _QUICK_SHARE, _QUICK_NODES = 0.1, 500
@@ -74,9 +71,6 @@ _EXCHANGE_SHARE = 0.5
 _TRIED = 5e7
 """Elements of inputs and outputs that are drawn and computed per second on one core, at most."""
 
-_MOST_SHOWN = 100
-"""Steps that a notebook shows."""
-
 _SHOWN = 3
 """Values that stay open that the reason of an unknown answer names."""
 
@@ -89,78 +83,6 @@ _FOLDED_SHARE = 0.1
 
 _LEAST_SECONDS, _MOST_STEPS_SECONDS = 0.5, 1.5
 """What writing down the steps gets, whatever is left."""
-
-
-@dataclass(slots=True)
-class Proof:
-    """The answer.
-
-    Attributes:
-        verdict: `proved`, `refuted` or `unknown`.
-        method: `rules` (an e-graph), `sweep` (an e-graph for each cut of the programs), `normal form` (element by
-            element), `points` (a counterexample).
-        steps: rule, before, after: how the first becomes the second; of a sweep the values that are equal, by name.
-        difference: the input that refutes.
-        assumed: what was assumed of inputs, as it was written.
-        certificate: a text that `eqsat.verify.checker` checks, if one was asked for and found.
-        uncertified: why none was found.
-        reason: one line for people.
-        within_rounding: of an unknown answer, the largest difference of outputs that was seen, and what rounding may
-            make there.
-    """
-
-    verdict: Verdict
-    method: Method
-    seconds: float
-    reason: str
-    steps: list[dict[str, str]] = field(default_factory=list)
-    difference: Difference | None = None
-    stats: dict[str, Any] = field(default_factory=dict)
-    assumed: list[str] = field(default_factory=list)
-    certificate: str | None = None
-    uncertified: str = ""
-    within_rounding: tuple[float, float] | None = None
-
-    def __bool__(self) -> bool:
-        return self.verdict == "proved"
-
-    def __str__(self) -> str:
-        lines = [f"{self.verdict}: {self.reason}" + "".join(f"; assuming {text}" for text in self.assumed)]
-        for i, step in enumerate(self.steps, 1):
-            lines += [f"{i}. {step['rule']}", f"   {step['before']}", f" = {step['after']}"]
-        return "\n".join(map(escaped, lines))
-
-    def _repr_html_(self) -> str:
-        from eqsat.html.fragments import fragment
-
-        shown = {"verdict": self.verdict, "reason": self.reason, "assumed": self.assumed}
-        return fragment("proof", **shown, steps=self.steps[:_MOST_SHOWN], left_out=len(self.steps[_MOST_SHOWN:]))
-
-    def as_json(self) -> dict[str, Any]:
-        """The answer as `eqsat prove --json` writes it (schema 1)."""
-        data: dict[str, Any] = {
-            "schema": 1,
-            "verdict": self.verdict,
-            "method": self.method,
-            "seconds": round(self.seconds, 3),
-            "reason": self.reason,
-            "steps": self.steps,
-        }
-        if self.assumed:
-            data["assume"] = self.assumed
-        if self.difference is not None:
-            d = self.difference
-            data["counterexample"] = {
-                "output": d.output,
-                "index": list(d.index),
-                "inputs": {name: _plain(a) for name, a in d.inputs.items()},
-                "first": {name: _plain(a) for name, a in d.left.items()},
-                "second": {name: _plain(a) for name, a in d.right.items()},
-                "decided_by": [
-                    {"input": x.name, "index": list(x.index), "value": _plain_value(x.value)} for x in d.decided
-                ],
-            }
-        return data
 
 
 @np.errstate(all="ignore")  # whatever the caller asks of its own arithmetic
@@ -226,7 +148,7 @@ def prove(
             else refutation.first_look(looking)
         )
     if search.found is not None:
-        proof = _refuted(search.found, search.points)
+        proof = refuted(search.found, search.points)
     else:
         until = deadline - looking if search.more or search.unsure else deadline
         if refutation and search.unsure:
@@ -236,7 +158,7 @@ def prove(
         nearer = refutation.told_apart(pair.nearer, looking)
         search = nearer if nearer.found or nearer.unsure else search
         if nearer.found is not None:
-            proof = _refuted(nearer.found, nearer.points)
+            proof = refuted(nearer.found, nearer.points)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "both programs have finite values on none of the inputs that were tried")
     if proof.verdict == "unknown" and untried:
@@ -348,7 +270,7 @@ class _Pair:
         elif elements.equal:
             seconds = min(seconds, _STEPS_SECONDS, better_steps_until - time.monotonic())
             if seconds <= 0:
-                return _by_elements(elements)
+                return by_elements(elements)
         found = self._saturated(max(0.0, seconds))
         if not self._met(found) and not elements.equal and self._fold(found):
             found = self._saturated(max(0.0, deadline - time.monotonic()))
@@ -359,7 +281,7 @@ class _Pair:
             except CheckFailed as error:  # a step that does not hold when replayed proves nothing
                 failure = str(error)
         if elements.equal:
-            return _by_elements(elements)
+            return by_elements(elements)
         return Proof("unknown", "", 0.0, f"{failure}; {elements.reason}", stats=found.stats)
 
     def _with_known_inputs(self) -> tuple[Sequence[Node], Sequence[Node]]:
@@ -392,7 +314,7 @@ class _Pair:
         def settled(nearer: Sequence[Node]) -> bool:
             if self.doubt is not None and (other := self._exchanged(nearer, self.doubt.at, until)) is not None:
                 search = self.doubt.told_apart(other)
-                found.extend([_refuted(search.found, search.points)] if search.found else [])
+                found.extend([refuted(search.found, search.points)] if search.found else [])
             return bool(found)
 
         swept = sweep(self.left.roots, self.goal, self._ahead, sampled, _rules(), until, progress, (), settled)
@@ -577,31 +499,3 @@ def _why_unsure(search: Search, left: Program, right: Program) -> str:
     integers = any(not is_float(t.dtype) and t.dtype != "bool" for t in terms)
     others = ["integers may wrap around"] * integers + ["values may jump"] * any(t.op in JUMPS for t in terms)
     return f"of which rounding was seen to make {search.rounding:.2g}" + (f": {', or '.join(others)}" if others else "")
-
-
-def _refuted(found: Difference, points: int) -> Proof:
-    return Proof("refuted", "points", 0.0, f"{found}, on input {points} of those tried", difference=found)
-
-
-def _by_elements(elements: Agreement) -> Proof:
-    laws = f" with {', '.join(elements.laws)}" if elements.laws else ""
-    reason = f"all {elements.elements} output elements have equal normal forms{laws}"
-    step = {
-        "rule": "normal-form-of-elements",
-        "before": "the first element of the first output",
-        "after": elements.sample,
-    }
-    return Proof("proved", "normal form", 0.0, reason, steps=[step])
-
-
-def _plain_value(value: Any) -> Any:
-    """A number for JSON."""
-    return value if isinstance(value, int) or np.isfinite(value) else str(value)
-
-
-def _plain(array: np.ndarray) -> Any:
-    """Nested lists for JSON; what JSON has no word for (NaN, infinities) as text."""
-    if array.dtype.kind not in "fV":
-        return array.tolist()
-    flat = [x if np.isfinite(x) else str(x) for x in array.astype(np.float64).reshape(-1).tolist()]
-    return {"shape": list(array.shape), "values": flat}

@@ -30,7 +30,7 @@ from eqsat.program.node import flops, is_elementwise, is_leaf, substitute
 from eqsat.proof.attempt import Attempt, Effort, Facts, Local
 from eqsat.proof.joined import Join, joins
 from eqsat.proof.values.ahead import Ahead
-from eqsat.proof.values.intervals import OutOfTime
+from eqsat.proof.values.enclosure import OutOfTime
 from eqsat.proof.values.signatures import Index, Signature, signature
 
 _SHARE = 0.1

@@ -12,10 +12,10 @@ from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import Limits, saturate, stated
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
-from eqsat.extract.composites import Operator
 from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, cover_alone, settled
-from eqsat.extract.cuts import QUICK
-from eqsat.extract.cuts import Limits as Cuts
+from eqsat.extract.kernels.composites import Operator
+from eqsat.extract.kernels.cuts import QUICK
+from eqsat.extract.kernels.cuts import Limits as Cuts
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import HostRule
 from eqsat.search import limits

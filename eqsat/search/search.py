@@ -14,7 +14,7 @@ from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
-from eqsat.extract.composites import Operator
+from eqsat.extract.kernels.composites import Operator
 from eqsat.extract.plan.stitch import Solved
 from eqsat.program.core import CoreProgram, Node, lower_terms, topological
 from eqsat.program.fold import Folded, fold_source

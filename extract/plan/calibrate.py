@@ -17,9 +17,9 @@ import numpy as np
 
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError, unknown
-from eqsat.extract.candidates import Candidate, enumerate_candidates
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.device.table import Device, Figure
+from eqsat.extract.kernels.candidates import Candidate, enumerate_candidates
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.program.core import CoreProgram, lower
 from eqsat.program.ir import Program

@@ -13,9 +13,9 @@ import numpy as np
 
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import unknown
-from eqsat.extract.composites import Operator
 from eqsat.extract.cover import cover
 from eqsat.extract.device.table import Device
+from eqsat.extract.kernels.composites import Operator
 from eqsat.program import composites, ops
 from eqsat.program.core import lower
 from eqsat.program.ir import Program

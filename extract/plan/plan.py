@@ -18,10 +18,10 @@ import numpy as np
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
 from eqsat.errors import CheckFailed
-from eqsat.extract.bodies import Body
-from eqsat.extract.candidates import Candidate, joint_family
 from eqsat.extract.cover import CoverResult
-from eqsat.extract.cuts import Cut, parts
+from eqsat.extract.kernels.bodies import Body
+from eqsat.extract.kernels.candidates import Candidate, joint_family
+from eqsat.extract.kernels.cuts import Cut, parts
 from eqsat.extract.plan.naming import kernel_name, numpy_ops
 from eqsat.extract.shared import CALL as SHARED_LAUNCH
 from eqsat.extract.solver.problem import Problem

@@ -15,8 +15,9 @@ from math import inf
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.alternatives import next_covers
-from eqsat.extract.candidates import Candidate
-from eqsat.extract.cover import CoverProblem, CoverResult
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.cover_problem import CoverProblem
+from eqsat.extract.kernels.candidates import Candidate
 from eqsat.extract.plan.memory import Buffer, Launches, Step
 from eqsat.extract.plan.plan import launches
 from eqsat.extract.solver.solve import solve

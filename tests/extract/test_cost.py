@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat.extract.cost import COMBINE_LAUNCH, LONE_WAVE, SECTOR, STRIDED, Prices, read_bytes, write_order
 from eqsat.extract.device.table import DEVICES, Figure
+from eqsat.extract.kernels.cost import COMBINE_LAUNCH, LONE_WAVE, SECTOR, STRIDED, Prices, read_bytes, write_order
 from eqsat.gpu.table import occupancy
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.gpu.table.tiles import choose_tile, legal_tiles

@@ -15,10 +15,10 @@ import eqsat
 from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
-from eqsat.extract.candidates import enumerate_candidates
 from eqsat.extract.cover import CoverResult, cover, cover_alone, settled
-from eqsat.extract.cuts import QUICK, Limits
 from eqsat.extract.device.table import device as find_device
+from eqsat.extract.kernels.candidates import enumerate_candidates
+from eqsat.extract.kernels.cuts import QUICK, Limits
 from eqsat.extract.known import Renumbering
 from eqsat.extract.plan.plan import launches
 from eqsat.extract.solver.solve import Effort
@@ -100,7 +100,9 @@ def test_a_cover_that_begins_with_one_that_time_ended_is_as_late() -> None:
 def test_dropping_dominated_candidates_loses_nothing(seed: int, operators: int) -> None:
     snapshot, _ = random_snapshot(seed, operators)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eqsat.extract.candidates.undominated", lambda found: sorted(found, key=lambda x: x.price))
+        patch.setattr(
+            "eqsat.extract.kernels.candidates.undominated", lambda found: sorted(found, key=lambda x: x.price)
+        )
         everything = cover(snapshot, "mi300x", 10.0, ALL)
     pruned = cover(snapshot, "mi300x", 10.0, ALL)
     assert everything.optimal

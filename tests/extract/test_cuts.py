@@ -13,25 +13,19 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.extract import cost
-from eqsat.extract.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
-from eqsat.extract.chains import Chain, chains_of
-from eqsat.extract.composites import composites
-from eqsat.extract.cost import SECTOR, Prices
 from eqsat.extract.cover import cover
-from eqsat.extract.cuts import WIDE, Cut, Facts, Kind, Limits, bits
 from eqsat.extract.device.table import DEVICES
-from eqsat.extract.grow import Grower, Made
-from eqsat.extract.plan.operators import Executed
-from eqsat.frontends.terms.windows import transposed_conv
+from eqsat.extract.kernels import cost
+from eqsat.extract.kernels.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
+from eqsat.extract.kernels.cost import SECTOR, Prices
+from eqsat.extract.kernels.cuts import WIDE, Cut, Facts, Kind, Limits, bits
+from eqsat.extract.kernels.grow import Grower, Made
+from eqsat.extract.kernels.joins import Joins
 from eqsat.gpu.table.targets import Target
 from eqsat.layout import arithmetic as lay
-from eqsat.program import ops
 from eqsat.program.core import Node, make
-from eqsat.program.ir import Program
 from eqsat.program.node import terms_of
-from eqsat.program.term import Term, topological
-from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, softmax, un, view, x_
+from support.core_programs import bin_, c_, full, layernorm, mm, red, softmax, un, view, x_
 from support.snapshots import random_snapshot, value_of
 
 MI300X = DEVICES["mi300x"]
@@ -306,114 +300,6 @@ def test_constants_beyond_the_limit_are_computed_on_the_device() -> None:
         assert bool(found.of_class[product]) != free
 
 
-def test_operators_that_do_not_fuse_get_a_kernel_each() -> None:
-    found = enumerate_candidates(Snapshot.from_core([un("exp", bin_("add", X, Y))]), DEVICES["cpu"])
-    assert [[x.family for x in xs] for xs in found.of_class] == [[], [], ["pointwise"], ["pointwise"]]
-
-
-EX = un("exp", X)
-SWAPPED = lay.of_transpose((32, 64), (1, 0))
-READS_VIEW: list[tuple[str, Node, Node, bool]] = [
-    ("a broadcast row", bin_("add", X, by_row(un("exp", x_("r", 64)), 32)), bin_("add", X, Y), False),
-    ("a slice", un("tanh", view(EX, lay.strided(64, ((64, 1),)))), un("tanh", x_("r", 64)), False),
-    ("a transposed operand of a pointwise operator", un("tanh", view(EX, TALL)), un("tanh", X), True),
-    ("a transposed matrix of a product", mm(view(EX, SWAPPED), W, 64, 32, 16), XW, False),
-    ("another view of a product's operand", mm(view(EX, lay.strided(2047, ((2048, -1),))), W, 64, 32, 16), XW, True),
-    ("a sum over another axis", red("sum", view(EX, TALL), 64), red("sum", X, 64), False),
-]
-
-
-@pytest.mark.parametrize(("root", "plain", "copied"), [r[1:] for r in READS_VIEW], ids=[r[0] for r in READS_VIEW])
-def test_where_operators_run_one_by_one_some_views_are_copies(root: Node, plain: Node, copied: bool) -> None:
-    def cheapest(node: Node) -> int:
-        snapshot = Snapshot.from_core([node])
-        found = enumerate_candidates(snapshot, DEVICES["cpu"])
-        assert all(x.family != "alias" for xs in found.of_class for x in xs)
-        (top,) = snapshot.of_class(snapshot.roots[0])
-        return min(x.price for x in found.of_class[top.cls] if not set(x.children) & set(top.args))
-
-    launch = round(DEVICES["cpu"].launch_us.value * 1e6)
-    assert (cheapest(root) - cheapest(plain) >= launch) == copied
-
-
-IMAGE, TAPS = x_("image", 16 * 100), c_("taps", 32 * 16 * 9)
-WINDOWS = lay.windows((1, 16, 10, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0.0, 1)
-CONVOLVED = view(
-    mm(view(IMAGE, WINDOWS), view(TAPS, lay.conv_weights((32, 16, 3, 3), 1)), 100, 144, 32),
-    lay.conv_result(1, 1, 100, 32),
-)
-BIASED = bin_("add", CONVOLVED, view(c_("bias", 32), lay.strided(0, ((32, 1), (100, 0)))))
-STRIDED = view(
-    mm(
-        view(IMAGE, lay.windows((1, 16, 10, 10), (3, 3), (2, 2), (1, 1), (0, 0), (0, 0), 0.0, 1)),
-        view(TAPS, lay.conv_weights((32, 16, 3, 3), 1)), 16, 144, 32,
-    ),
-    lay.conv_result(1, 1, 16, 32),
-)  # fmt: skip
-INTERLEAVED = view(
-    mm(view(IMAGE, lay.of_transpose((4, 16, 25), (1, 0, 2))), c_("mixed", 100 * 8), 16, 100, 8),
-    lay.of_transpose((16, 8), (1, 0)),
-)
-JOINED: list[tuple[str, Node, bool]] = [
-    ("a bias", BIASED, True),
-    ("a bias and a clamp", un("relu", BIASED), True),
-    ("a bias, a sum and a clamp", un("relu", bin_("add", BIASED, x_("r", 3200))), True),
-    ("a sum, and then a bias", bin_("add", bin_("add", CONVOLVED, x_("r", 3200)), c_("late", 3200)), False),
-    ("a sum after a clamp", bin_("add", un("relu", BIASED), x_("r", 3200)), False),
-    ("another function", un("tanh", BIASED), False),
-    ("nothing, with a stride and without padding", STRIDED, True),
-    ("windows that lie between each other", INTERLEAVED, False),
-    ("another order", view(CONVOLVED, lay.of_transpose((320, 10), (1, 0))), False),
-    ("a sum over its elements", red("sum", CONVOLVED, 100), False),
-]
-
-
-@pytest.mark.parametrize(("root", "joined"), [row[1:] for row in JOINED], ids=[row[0] for row in JOINED])
-def test_a_convolution_is_one_operator_with_what_runtimes_join_to_it(root: Node, joined: bool) -> None:
-    snapshot = Snapshot.from_core([root])
-    found = enumerate_candidates(snapshot, DEVICES["cpu"])
-    assert any(not x.children for x in found.of_class[snapshot.roots[0]]) == joined
-
-
-def test_a_convolution_costs_its_product_and_no_windows() -> None:
-    def cheapest(node: Node) -> int:
-        snapshot = Snapshot.from_core([node])
-        found = enumerate_candidates(snapshot, DEVICES["cpu"])
-        return min(x.price for x in found.of_class[snapshot.roots[0]] if not x.children)
-
-    product = mm(x_("rows", 100 * 144), c_("columns", 144 * 32), 100, 144, 32)
-    assert cheapest(CONVOLVED) == pytest.approx(cheapest(product), rel=0.01)
-    assert cheapest(CONVOLVED.args[0]) > cheapest(product)  # no operator has the channels last
-
-
-def test_an_operator_of_the_program_is_one_kernel_with_one_launch() -> None:
-    half, one = (view(full(value, 1), lay.strided(0, ((4096, 0),))) for value in (0.5, 1.0))
-    x = x_("x", 4096)
-    gelu = bin_("mul", bin_("mul", x, half), bin_("add", un("erf", x), one))
-    snapshot = Snapshot.from_core([gelu])
-    found = enumerate_candidates(snapshot, DEVICES["cpu"])
-    operators = [(snapshot.roots[0], (next(n.cls for n in snapshot.nodes if n.op == "In"),))]
-    (whole,) = composites(snapshot, found.facts, Prices(DEVICES["cpu"]), operators, Limits())
-    assert not whole.children
-    assert all(x.children for x in found.of_class[snapshot.roots[0]])
-    apart = sum(min(x.price for x in xs) for xs in found.of_class if xs)
-    assert whole.price < apart - 2 * round(DEVICES["cpu"].launch_us.value * 1e6)
-
-
-def test_a_transposed_convolution_costs_its_product_and_no_places() -> None:
-    x = ops.input("x", (1, 16, 28, 28), "float32")
-    w = ops.constant(np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32))
-
-    def predicted(term: Term, whole: bool) -> float:
-        return Executed(Program((x,), {"y": term}), whole).predicted_us(DEVICES["cpu"])
-
-    spread = transposed_conv(x, w, 1, (2, 2), (1, 1), [(1, 0, 56), (1, 0, 56)])
-    assert predicted(spread, True) < 0.5 * predicted(spread, False)
-    product = next(t for t in topological([spread]) if t.op == "conv")
-    assert predicted(spread, True) > 0.999 * predicted(product, True)
-    assert predicted(product, True) == predicted(product, False), "a plain convolution costs what it did"
-
-
 def test_dominated_candidates_are_dropped() -> None:
     cut = Cut(0, -1, (), Kind.POINT, None, 0, 0, ())
 
@@ -422,18 +308,6 @@ def test_dominated_candidates_are_dropped() -> None:
 
     cheap, same, fewer = candidate(5, 1, 2), candidate(5, 1, 2, 3), candidate(9, 1)
     assert undominated([same, fewer, cheap, candidate(9, 1, 4)]) == [cheap, fewer]
-
-
-def test_a_leaf_that_hides_a_product_is_taken_for_a_launch_first_and_for_its_chain_when_kernels_are_known() -> None:
-    product = mm(x_("x", 2048 * 2048), c_("w", 2048 * 2048), 2048, 2048, 2048)
-    snapshot = Snapshot.from_core([un("relu", product)])
-    (hidden,) = {n.cls for n in snapshot.nodes if n.op == "MM"}
-    found = enumerate_candidates(snapshot, MI300X)
-    prices, made = Prices(MI300X, False), found.made
-    assert made is not None
-    assert Grower(snapshot, prices, Limits(), made).beneath(1 << hidden) == prices.launch
-    known = Grower(snapshot, prices, Limits(), made, found.chains())
-    assert known.beneath(1 << hidden) == min(x.price for x in found.of_class[hidden]) > 2 * prices.launch
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 24))
@@ -454,14 +328,14 @@ def test_what_was_made_before_gives_the_same_kernels_with_another_guess_at_the_l
 @given(st.integers(0, 2**32 - 1), st.integers(4, 24))
 @settings(max_examples=30)
 def test_cuts_beside_what_is_there_are_those_of_all_ways_to_join_it(seed: int, operators: int) -> None:
-    def joined(self: Grower, cuts: Sequence[Cut], other: Cut, k: int) -> object:
-        return self._joins([[other], cuts] if k else [cuts, [other]], self.limits.leaves)
+    def joined(self: Joins, cuts: Sequence[Cut], other: Cut, k: int, most: int, kept: int) -> object:
+        return self.of([[other], cuts] if k else [cuts, [other]], most, kept)
 
     snapshot, _ = random_snapshot(seed, operators)
     limits = Limits(joins=2)
     ranked = enumerate_candidates(snapshot, MI300X, limits)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Grower, "_beside", joined)
+        patched.setattr(Joins, "beside", joined)
         all_ways = enumerate_candidates(snapshot, MI300X, limits)
     assert [list(map(shown, x)) for x in ranked.of_class] == [list(map(shown, x)) for x in all_ways.of_class]
     assert ranked.stats["crowded"] == all_ways.stats["crowded"]
@@ -472,17 +346,17 @@ def test_a_chain_on_a_product_joins_nothing_and_ranks_tiles_once_for_each_size(m
     for k in range(4):
         root = bin_("max", bin_("min", root, full(6.0 + k, root.size)), full(float(-k), root.size))
     joins, tiles = Counter[str](), Counter[object]()
-    join, choose = Grower._joins, cost.choose_tile
+    join, choose = Joins.of, cost.choose_tile
 
-    def joined(self: Grower, operands: Sequence[Sequence[Cut]], most: int) -> object:
+    def joined(self: Joins, operands: Sequence[Sequence[Cut]], most: int, kept: int) -> object:
         joins["pointwise"] += 1
-        return join(self, operands, most)
+        return join(self, operands, most, kept)
 
     def chosen(target: Target, dims: tuple[int, int, int, int], dtype: str, units: int, slices: int) -> object:
         tiles[dims, dtype, slices] += 1
         return choose(target, dims, dtype, units, slices=slices)
 
-    monkeypatch.setattr(Grower, "_joins", joined)
+    monkeypatch.setattr(Joins, "of", joined)
     monkeypatch.setattr(cost, "choose_tile", chosen)
     assert len(enumerate_candidates(Snapshot.from_core([root]), MI300X))
     assert not joins
@@ -518,7 +392,7 @@ def test_cuts_that_displace_each_other_around_a_cycle_do_not_do_so_for_ever(monk
                 cut.score += turns[i] % 2
             return found
 
-    monkeypatch.setattr("eqsat.extract.candidates.Grower", Turning)
+    monkeypatch.setattr("eqsat.extract.kernels.candidates.Grower", Turning)
     stats = enumerate_candidates(snapshot, MI300X).stats
     assert not stats["stopped"]
     assert 2 < stats["rounds"] < Limits().rounds
@@ -538,91 +412,6 @@ def test_classes_off_cycles_are_grown_once_though_a_shallow_one_may_read_a_deep_
 
 def shown(x: Candidate) -> tuple[object, ...]:
     return x.cls, x.family, x.leaves, x.children, x.price, x.call, x.cut.inner, x.launches, x.slices
-
-
-def test_chains_of_classes_that_read_each_other_end_in_kernels_that_do_not() -> None:
-    snapshot = Snapshot.from_core([un("exp", un("tanh", X))])
-    facts = Facts(snapshot, Limits())
-    (top,) = snapshot.roots
-    (below,) = snapshot.of_class(top)[0].args
-    cut = Cut(top, -1, (), Kind.POINT, None, 0, 0, ())
-
-    def kernel(cls: int, price: int, *children: int) -> Candidate:
-        return Candidate(cls, "pointwise", children, children, price, cut)
-
-    kernels: list[list[Candidate]] = [[] for _ in range(snapshot.n_classes)]
-    kernels[below] = [kernel(below, 1, top), kernel(below, 9)]
-    kernels[top] = [kernel(top, 2, below), kernel(top, 7)]
-    assert Candidates(kernels, facts).chains() == {below: Chain(8, 1), top: Chain(7, 7)}
-
-
-def test_an_array_of_a_cover_costs_each_of_its_readers_a_part() -> None:
-    below = un("tanh", X)
-    one, two, shared = Snapshot.from_core([un("exp", below), un("neg", below), below]).roots
-    cut = Cut(shared, -1, (), Kind.POINT, None, 0, 0, ())
-    reads = {shared: (), one: (shared,), two: (shared,)}
-
-    def chains(*calls: tuple[int, int, tuple[str, tuple[()]] | None], result: bool = False) -> dict[int, Chain]:
-        cover = [Candidate(c, "pointwise", reads[c], reads[c], price, cut, call) for c, price, call in calls]
-        snapshot = Snapshot.from_core([un("exp", below), un("neg", below), *[below] * result])
-        return chains_of([[] for _ in range(snapshot.n_classes)], Facts(snapshot, Limits()), cover)
-
-    apart = (shared, 8, None), (one, 3, None), (two, 1, None)
-    assert chains(*apart) == {shared: Chain(4, 4), one: Chain(7, 3), two: Chain(5, 1)}
-    assert chains(*apart, result=True)[shared] == Chain(2, 2)
-    joint = chains(apart[0], (one, 4, ("joint", ())), (two, 4, ("joint", ())))
-    assert joint == {shared: Chain(8, 8), one: Chain(10, 2), two: Chain(10, 2)}
-
-
-def test_what_a_cover_does_not_compute_is_shared_as_what_it_computes_instead() -> None:
-    """Two halves of an array, each turned: a cover reads the turned ones, and could read the array by its slices."""
-    n = 8
-    whole = un("tanh", x_("x", 2 * n * n))
-    halves = [view(whole, lay.strided(k * n * n, ((n, 1), (n, n)))) for k in range(2)]
-    snapshot = Snapshot.from_core(
-        [bin_("add", *halves), bin_("mul", *halves), view(whole, lay.strided(0, ((n * n, 1),)))]
-    )
-    added, multiplied, sliced = snapshot.roots
-    (array,) = {node.args[0] for node in snapshot.nodes if node.op == "V"}
-    turned = snapshot.of_class(added)[0].args
-    cut = Cut(array, -1, (), Kind.POINT, None, 0, 0, ())
-
-    def kernel(cls: int, price: int, *children: int) -> Candidate:
-        return Candidate(cls, "pointwise", children, children, price, cut)
-
-    cover = [kernel(turned[0], 6), kernel(turned[1], 6), kernel(added, 2, *turned), kernel(multiplied, 2, *turned)]
-    kernels: list[list[Candidate]] = [[] for _ in range(snapshot.n_classes)]
-    kernels[array], kernels[sliced] = [kernel(array, 8)], [kernel(sliced, 0, array)]
-    found = chains_of(kernels, Facts(snapshot, Limits()), cover)
-    assert [found[c] for c in turned] == [Chain(3, 3)] * 2
-    assert found[array] == Chain(2, 2), "two kernels and the result would read it"
-    assert found[sliced] == found[array], "a slice is not free while its array must be written"
-
-
-def test_classes_are_promising_if_programs_that_compute_them_cost_little_more_or_few_are_nearer() -> None:
-    """A result from one of two arrays, or from a dear one that hides another; the two are together in a third."""
-    below = [un(fn, X) for fn in ("tanh", "abs", "neg", "sqrt")]
-    joined = make("Cat", (), tuple(below[:2]))
-    snapshot = Snapshot.from_core([bin_("add", bin_("mul", *below[:2]), bin_("mul", *below[2:])), joined])
-    root, both = snapshot.roots
-    best, good, poor, hidden = (n.cls for n in snapshot.nodes if n.op == "Un")
-
-    def kernel(cls: int, price: int, *children: int, inner: int = 0) -> Candidate:
-        cut = Cut(cls, -1, (), Kind.POINT, None, 0, 1 << cls | inner, ())
-        return Candidate(cls, "pointwise", children, children, price, cut)
-
-    kernels: list[list[Candidate]] = [[] for _ in range(snapshot.n_classes)]
-    kernels[root] = [kernel(root, 10, best), kernel(root, 11, good), kernel(root, 10, poor)]
-    kernels[best], kernels[good] = [kernel(best, 5)], [kernel(good, 6)]
-    kernels[poor] = [kernel(poor, 15, inner=1 << hidden)]
-    found = Candidates(kernels, Facts(snapshot, Limits()))
-
-    def promising(most: int, least: int = 0) -> set[int]:
-        return set(bits(found.promising(most, least)))
-
-    assert promising(0) == promising(1) == {root, best}
-    assert promising(2) == promising(9) == promising(0, least=3) == {root, best, good, both}
-    assert promising(10) == {root, best, good, both, poor, hidden}
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 40), st.data())

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract import candidates
-from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.cover import cover
-from eqsat.extract.cuts import Limits, bits
 from eqsat.extract.device.table import DEVICES
+from eqsat.extract.kernels import candidates
+from eqsat.extract.kernels.candidates import Candidate, Candidates, enumerate_candidates
+from eqsat.extract.kernels.cuts import Limits, bits
 from eqsat.extract.plan.plan import build_plan
 from eqsat.gpu.launch.lower import Launch, lower
 from eqsat.gpu.run.run import run_simt

@@ -14,7 +14,7 @@ import pytest
 import eqsat
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.extract.cover import CoverResult, cover
-from eqsat.extract.cuts import parts
+from eqsat.extract.kernels.cuts import parts
 from eqsat.extract.near import LESS, NEAR, Work, Works, least_work, nearest, work
 from eqsat.extract.plan.stitch import Solved
 from eqsat.extract.solver.problem import Problem, Solution

@@ -11,9 +11,9 @@ import pytest
 
 import eqsat
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.candidates import Candidate, Candidates
 from eqsat.extract.cover import cover
-from eqsat.extract.cuts import Cut, Facts, Kind, Limits
+from eqsat.extract.kernels.candidates import Candidate, Candidates
+from eqsat.extract.kernels.cuts import Cut, Facts, Kind, Limits
 from eqsat.extract.plan.plan import build_plan
 from eqsat.extract.shared import CALL, Sharing
 from eqsat.gpu.launch.grouping import groups, launch_counts

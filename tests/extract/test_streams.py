@@ -12,13 +12,13 @@ import pytest
 import eqsat
 from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.candidates import Candidate, enumerate_candidates
 from eqsat.extract.cover import cover
-from eqsat.extract.cuts import Kind, Limits
 from eqsat.extract.device.table import DEVICES
-from eqsat.extract.grow import Grower
+from eqsat.extract.kernels.candidates import Candidate, enumerate_candidates
+from eqsat.extract.kernels.cuts import Kind, Limits
+from eqsat.extract.kernels.grow import Grower
+from eqsat.extract.kernels.streams import Streams
 from eqsat.extract.plan.plan import Plan, build_plan
-from eqsat.extract.streams import Streams
 from eqsat.frontends.terms.scatter import scattered_elements
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.launch.generate import chain

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cost import Prices
 from eqsat.extract.cover import cover
 from eqsat.extract.device.table import DEVICES
+from eqsat.extract.kernels.cost import Prices
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.gpu.families import contraction
 from eqsat.gpu.launch.grouping import launch_counts

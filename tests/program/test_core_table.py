@@ -29,7 +29,7 @@ from eqsat.layout import arithmetic as lay
 from eqsat.program.core import CoreProgram, Node, evaluate, fold, make
 from eqsat.program.core_table import CORE, CoreOp
 from eqsat.proof.normal_form.elements import compare
-from eqsat.proof.values.intervals import enclose
+from eqsat.proof.values.enclosure import enclose
 from support.core_programs import CUMSUM
 
 ROWS, C = 3, 4

@@ -15,8 +15,8 @@ from eqsat.errors import InputError
 from eqsat.program.core import lower
 from eqsat.program.fold import fold_source
 from eqsat.program.ir import Program
-from eqsat.proof.values import intervals
-from eqsat.proof.values.intervals import constants_of, enclose
+from eqsat.proof.values import enclosure, intervals
+from eqsat.proof.values.enclosure import constants_of, enclose
 from eqsat.proof.values.noise import Overflow, noise
 from eqsat.proof.values.refute import Refutation, Search, refute
 from eqsat.testing import programs, random_inputs
@@ -322,9 +322,9 @@ def test_a_mask_that_hides_nothing_is_tried():
 def test_types_that_were_rounded_are_found_without_bounds_of_each_constant(monkeypatch: pytest.MonkeyPatch) -> None:
     def tolerance_of(constant: np.ndarray) -> set[str]:
         program = lower(eqsat.trace(lambda x: x * constant, eqsat.spec(constant.shape, str(constant.dtype))))
-        return intervals.rounded(program, ())
+        return enclosure.rounded(program, ())
 
-    monkeypatch.setattr(intervals, "_scales", None)
+    monkeypatch.setattr(enclosure, "_scales", None)
     assert tolerance_of(np.array([0.1, np.inf], np.float32)) == {"float32"}
     assert tolerance_of(np.array([1.0, np.inf], np.float32)) == set()
     assert tolerance_of(np.array([1, 3], np.int64)) == set()

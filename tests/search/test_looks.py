@@ -16,7 +16,7 @@ from eqsat import spec
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import CoverResult, cover
-from eqsat.extract.cuts import Limits
+from eqsat.extract.kernels.cuts import Limits
 from eqsat.extract.plan.stitch import Solved
 from eqsat.extract.solver.solve import SETTLING, Effort
 from eqsat.program.core import lower

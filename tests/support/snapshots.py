@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.egraph.snapshot import ENode, Snapshot, needs_only_constants
-from eqsat.extract.cuts import Cut
+from eqsat.extract.kernels.cuts import Cut
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import evaluate, make
 

@@ -11,7 +11,7 @@ from eqsat.base.files import write_text
 
 if TYPE_CHECKING:
     from eqsat.program.ir import Program
-    from eqsat.proof.prove import Proof
+    from eqsat.proof.answer import Proof
 
 
 def certify(source: Program, output: Path, target: Path, time_limit: float) -> bool:

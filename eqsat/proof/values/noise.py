@@ -1,6 +1,6 @@
 """How much rounding can change the results of a program: it runs again with every value moved a little.
 
-This is Monte Carlo arithmetic (D. S. Parker, 1997). It estimates where bounds (`eqsat.proof.values.intervals`) grow
+This is Monte Carlo arithmetic (D. S. Parker, 1997). It estimates where bounds (`eqsat.proof.values.enclosure`) grow
 too wide to decide, as they do in deep programs. Values move by more than float64 rounds them, subnormal ones included.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array, is_float
 from eqsat.program.core import CoreProgram, Node, evaluate
-from eqsat.proof.values.intervals import Exact, OutOfTime, meant
+from eqsat.proof.values.enclosure import Exact, OutOfTime, meant
 
 _SHIFT, _TINY = 2.0**-52, 2.0**-1073
 SAMPLES = 3
@@ -40,7 +40,7 @@ def noise(
     """By how much any element of each output moves, at most; infinite for elements that come of a value beyond float64,
     or not defined: what comes of it shows no error, as 1 / exp(1000) is 0.
 
-    Args: as `eqsat.proof.values.intervals.enclose`, and
+    Args: as `eqsat.proof.values.enclosure.enclose`, and
         clean: the outputs where nothing is moved.
         samples: how often the program runs.
 

@@ -17,7 +17,8 @@ from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import flops
 from eqsat.proof.normal_form.assumptions import Bounds
-from eqsat.proof.values.intervals import Interval, OutOfTime, constants_of, enclose, rounded
+from eqsat.proof.values.enclosure import OutOfTime, constants_of, enclose, rounded
+from eqsat.proof.values.intervals import Interval
 from eqsat.proof.values.noise import SAMPLES, Overflow, noise, valued
 from eqsat.proof.values.points import TYPICAL, Point, drawn, inputs_of_both, inputs_to_try, numbered_rows
 from eqsat.verify.decided import decided_ahead

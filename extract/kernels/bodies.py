@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.base.numerics import HALVES, is_float
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.extract.cuts import Cut, Index, Kind
+from eqsat.extract.kernels.cuts import Cut, Index, Kind
 from eqsat.layout.arithmetic import Layout, compose, strided
 from eqsat.program.core import CAST, Node, make
 from eqsat.program.node import STEPS, terms_of

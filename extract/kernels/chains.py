@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from eqsat.extract.cuts import Cut, Facts, bits
+from eqsat.extract.kernels.cuts import Cut, Facts, bits
 
 
 class Kernel(Protocol):
@@ -48,6 +48,41 @@ def cost_of(chains: Mapping[int, Chain], launched: Iterable[Sequence[int]]) -> i
         whole, last = chains[together[0]] if len(together) == 1 else max(chains[c] for c in together)
         longest, total = max(longest, whole - last), total + last
     return longest + total
+
+
+class Guess:
+    """A guess at what the classes of a snapshot cost as leaves: `chains`, a launch for the others. Cheaper cuts correct
+    it."""
+
+    def __init__(self, facts: Facts, launch: int, chains: Mapping[int, Chain]) -> None:
+        self._facts, self._launch = facts, launch
+        self._chains = dict.fromkeys(range(len(facts.leaf)), Chain(launch, launch)) | dict(chains)
+        self._beneath: dict[int, int] = {}
+
+    def correct(self, c: int, chain: Chain) -> None:
+        """Class `c` can be computed by this chain."""
+        if chain.whole < self._chains[c].whole:
+            self._chains[c] = chain
+            self._beneath.clear()
+
+    def beneath(self, leaves: int) -> int:
+        """A guess at what it costs to compute the classes among `leaves` that must be."""
+        needed = leaves & self._facts.computed
+        known = self._beneath.get(needed)
+        if known is None:
+            known = self._beneath[needed] = cost_of(self._chains, self._facts.launched(needed))
+        return known
+
+    def beyond(self, x: Cut) -> int:
+        """The cost of a cut beyond a launch, without its leaves. A plain read of an array costs its bytes elsewhere."""
+        return x.price - self._launch if x.price else 0
+
+    def ranked(self, cut: Cut) -> Cut:
+        """A cut that was made before, with a score by the present guess at its leaves."""
+        needed = cut.slot[2]
+        beneath = self._beneath.get(needed)
+        cut.score = cut.price + (self.beneath(needed) if beneath is None else beneath) + cut.inner.bit_count()
+        return cut
 
 
 def chains_of(kernels: Sequence[Sequence[Kernel]], facts: Facts, cover: Sequence[Kernel] = ()) -> dict[int, Chain]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.extract.candidates import Candidate
-from eqsat.extract.cost import Prices, Run, work_of
-from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits, joined
+from eqsat.extract.kernels.candidates import Candidate
+from eqsat.extract.kernels.cost import Prices, Run, work_of
+from eqsat.extract.kernels.cuts import Cut, Facts, Kind, Limits, bits, joined
 from eqsat.gpu.table.limits import THREADS
 
 Operator = tuple[int, tuple[int, ...]]

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 
 from eqsat.egraph.snapshot import ENode
-from eqsat.extract.cost import work_of
-from eqsat.extract.cuts import Cut, Factors, Key, Kind, Product, bits
-from eqsat.extract.grow import Grower
+from eqsat.extract.kernels.cost import work_of
+from eqsat.extract.kernels.cuts import Cut, Factors, Kind, Product, bits
+from eqsat.extract.kernels.grow import Grower
 from eqsat.layout.arithmetic import Layout, compose, identity, inverse, is_bijective, of_transpose, strided
 from eqsat.layout.map import CACHE_SIZE
 from eqsat.lift.view_chain import chain
@@ -78,14 +78,6 @@ class UnfusedGrower(Grower):
             order = self._convolved(x)
             if order is not None and layout == inverse(order, order.size):
                 yield self.make(i, (x,), Kind.GEMM, x.key, (), 0.0)
-
-    def library_price(self, cut: Cut) -> int | None:
-        """None where a runtime executes products: these prices are of its own."""
-        return None if self.prices.by_runtime else super().library_price(cut)
-
-    def together(self, a: Key, b: Key) -> Product | None:
-        """None: each product is an operator."""
-        return None
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """None: every operand is an array in memory."""

@@ -17,13 +17,13 @@ from typing import Any
 
 from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.chains import Chain, chains_of, promising
-from eqsat.extract.cost import Prices, Run
-from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
 from eqsat.extract.device.table import Device
-from eqsat.extract.grow import Grower, Made
-from eqsat.extract.joint import Joint, joint_kernels
-from eqsat.extract.unfused import UnfusedGrower
+from eqsat.extract.kernels.chains import Chain, chains_of, promising
+from eqsat.extract.kernels.cost import Prices, Run
+from eqsat.extract.kernels.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
+from eqsat.extract.kernels.grow import Grower, Made
+from eqsat.extract.kernels.joint import Joint, joint_kernels
+from eqsat.extract.kernels.unfused import UnfusedGrower
 
 CLEARLY_LESS = 0.9
 """Share of another kernel's price from which on an operator with a product was not priced as one."""
@@ -168,7 +168,7 @@ def enumerate_candidates(
         "rounds": search.rounds,
         "stopped": search.stopped,
         "hurried": search.hurried,
-        "crowded": grower.crowded,
+        "crowded": search.crowded or grower.crowded,
         "seconds": time.perf_counter() - start,
     }
     return Candidates(of_class, facts, stats, made)
@@ -233,7 +233,7 @@ class _Search:
         self.snapshot, self.facts, self.grower, self.limits, self.only = snapshot, facts, grower, limits, only
         self.cuts: list[list[Cut]] = [[] for _ in range(snapshot.n_classes)]
         self.visits = self.rounds = 0
-        self.stopped = self.hurried = False
+        self.stopped = self.hurried = self.crowded = False
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
         self._ranked: list[tuple[Sequence[object], Sequence[object]]] = [([], []) for _ in range(snapshot.n_classes)]
 
@@ -255,7 +255,7 @@ class _Search:
                 self.grower.limits = self.limits
             if all(c in kept for c in cycle):
                 for c in cycle:
-                    self.cuts[c] = [self.grower.ranked(x) for x in kept[c]]
+                    self.cuts[c] = [self.grower.guess.ranked(x) for x in kept[c]]
                     self.grower.keep(c, self.cuts[c])
                 continue
             stale = {c: {i for i in self.snapshot.members[c] if self.only[i]} for c in cycle}
@@ -314,7 +314,7 @@ class _Search:
         best = []
         for kind in sorted(by_kind):
             best += sorted(by_kind[kind], key=lambda x: (x.score, x.leaves, x.node))[: self.limits.per_kind]
-        self.grower.crowded = self.grower.crowded or len(best) < len(pool)
+        self.crowded = self.crowded or len(best) < len(pool)
         return best
 
     def aliases(self, c: int) -> list[Candidate]:
@@ -361,7 +361,7 @@ class _Search:
         return kept
 
     def _price(self, cut: Cut) -> int:
-        library = self.grower.library_price(cut)
+        library = self.grower.runs.library(cut)
         return cut.price if library is None else min(library, cut.price)
 
     def candidate(self, cut: Cut) -> Candidate:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from eqsat.base.graphs import operands_first
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.bodies import Body
-from eqsat.extract.cost import Prices, Walk, work_of
-from eqsat.extract.cuts import (
+from eqsat.extract.kernels.bodies import Body
+from eqsat.extract.kernels.cost import Prices, Walk, work_of
+from eqsat.extract.kernels.cuts import (
     Core,
     Cut,
     Dims,

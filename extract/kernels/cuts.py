@@ -27,7 +27,7 @@ from typing import NamedTuple
 from eqsat.base.graphs import components
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cost import Gemm, Run, read_bytes
+from eqsat.extract.kernels.cost import Gemm, Run, read_bytes
 from eqsat.layout.arithmetic import Layout, compose, identity, row_major, spread, strided
 from eqsat.program.node import FEW_TERMS
 from eqsat.streams.turned import swapped
@@ -249,7 +249,7 @@ class Cut:
         on_chip: a ROW that reads a row's reduction back, and therefore holds the row on chip.
         wide: whether an operand of its product is wide.
         run: the cost of the kernel; `price` is its price in picoseconds, 0 for a cut that only reads. `score`, for
-            ranking, adds an estimate for its leaves (`Grower.beneath`).
+            ranking, adds an estimate for its leaves (`Guess.beneath`).
         slot: equal for cuts that differ in their inner operators and free leaves alone, of which the best one is kept.
             Set where a cut is made from others.
     """

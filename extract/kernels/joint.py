@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cost import Run
-from eqsat.extract.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bits, parts, reduced_stride
-from eqsat.extract.grow import Grower
+from eqsat.extract.kernels.cost import Run
+from eqsat.extract.kernels.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bits, parts, reduced_stride
+from eqsat.extract.kernels.grow import Grower
 
 Frame = Core | tuple[int, int] | int
 """What cuts in one kernel must share: a product, rows and columns, or the number of elements."""
@@ -154,7 +154,7 @@ class _Joiner:
             return None
         if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts):
             return None
-        run = self.grower.run_of(cuts)
+        run = self.grower.runs.of(cuts)
         if run is None:
             return None
         reads = leaves & self.facts.computed
