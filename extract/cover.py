@@ -311,17 +311,18 @@ def cover_alone(
 def cover_of_parts(
     snapshot: Snapshot, parts: Sequence[tuple[CoverResult, Sequence[int]]], device: str | Device, exact: bool = False
 ) -> CoverResult:
-    """The cover by the kernels of two or more covers, each with the classes of `snapshot` for those of its own."""
-    prices = Prices(find_device(device), exact)
-    facts = Made.nothing(snapshot, prices, Limits()).facts
+    """The cover by the kernels of two or more covers, among all that these chose from. Each comes with the classes of
+    `snapshot` for those of its own."""
+    facts = Made.nothing(snapshot, Prices(find_device(device), exact), Limits()).facts
+    found = Candidates([[] for _ in range(snapshot.n_classes)], facts)
     chosen: list[Candidate] = []
     for x, classes in parts:
-        known = dict(enumerate(classes))
-        chosen += Renumbering(x.snapshot, snapshot, facts.free, known).cover(x.chosen)
-    of_class: list[list[Candidate]] = [[] for _ in range(snapshot.n_classes)]
-    for x in chosen:
-        of_class[x.cls].append(x)
-    covers = CoverProblem(snapshot, Candidates(of_class, facts), needs_of_all(snapshot).classes)
+        assert x.problem is not None
+        moved = Renumbering(x.snapshot, snapshot, facts.free, dict(enumerate(classes)))
+        chosen += moved.cover(x.chosen)
+        found.add(moved.all(x.problem.candidates))
+    found.add(chosen)
+    covers = CoverProblem(snapshot, found, needs_of_all(snapshot).classes)
     choice = covers.choice_of(chosen)
     assert choice is not None
     own = [x for x, _ in parts]

@@ -208,11 +208,14 @@ class Joining:
 
     Attributes:
         share: of the time limit that is reserved for them at most.
-        per_node: expected seconds for each node of both parts: 110 nodes of Swin took 0.3 s, 566 of NASNet took 2.5.
+        per_node: expected seconds for each node of both parts: 103 nodes of Swin took 0.5 s, 427 of
+            NASNet took 3.
+        gain: share of the price that must be gained: equal parts are plainer.
     """
 
     share: float = 0.08
     per_node: float = 4e-3
+    gain: float = 1e-3
 
     def expected(self, size: int) -> float:
         """Expected seconds for two parts with so many nodes together."""

@@ -2,8 +2,7 @@
 
 A program is cut where little is lost, and its parts are searched apart. But one kernel may do the end of a part and the
 beginning of the next: rows are put in order, added to what passes by, and normed for the next product. So the e-graphs
-of two neighbours are glued together, and the one program that their covers compute is covered by itself. Where that
-gains, the glued e-graph is looked at as that of any other part.
+of two neighbours are glued together, and the one program that their covers compute is covered by itself.
 """
 
 from __future__ import annotations
@@ -16,25 +15,27 @@ from typing import Any
 
 from eqsat.egraph.glued import glued
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.errors import EqsatError, InputError
 from eqsat.extract.cover import cover_of_parts
 from eqsat.extract.plan.stitch import Solved
 from eqsat.program.core import Node, topological
 from eqsat.program.segments import HUGE, Segment, joined
 from eqsat.search import limits
-from eqsat.search.form import LOOK_ALONE, Found, Sought, left_written, search_form
+from eqsat.search.form import LOOK_ALONE, Found, Sought
 from eqsat.search.runner import Runner
 from eqsat.search.search import Form, Problem
 
 Pair = tuple[Segment, Segment]
 
+_WITHOUT_PRODUCT = ("copy", "pointwise", "reduction", "row")
+
 
 def reserve(problem: Problem, run: Runner) -> None:
     """Reserve time for joining neighbours, where it would suffice for some."""
-    pairs = _joinable(problem) if problem.asked.device.fuses else {}
-    expected = [limits.JOINING.expected(len(topological(form))) for form in {x.form: x for x in pairs.values()}]
+    sizes, forms = problem.sizes(), (part.form for part in problem.parts)
+    expected = [limits.JOINING.expected(sizes[a] + sizes[b]) for a, b in set(pairwise(forms))]
     most = limits.JOINING.share * run.budget.limit
-    run.budget.expect("join", min(sum(expected), most) if min(expected, default=most) < most else 0.0)
+    worth = problem.asked.device.fuses and min(expected, default=most) < most
+    run.budget.expect("join", min(sum(expected), most) if worth else 0.0)
 
 
 def across_cuts(problem: Problem, found: dict[Form, Found], run: Runner) -> tuple[Problem, dict[Form, Found]]:
@@ -42,7 +43,7 @@ def across_cuts(problem: Problem, found: dict[Form, Found], run: Runner) -> tupl
     for its parts."""
     known: dict[Form, Found | None] = {}
     while problem.asked.device.fuses and run.left("join") > 0:
-        pairs = _joinable(problem)
+        pairs = _joinable(problem, found)
         _look(problem, found, pairs, known, run)
         gains = [0] * (len(problem.parts) - 1)
         for at, whole in pairs.items():
@@ -60,20 +61,28 @@ def across_cuts(problem: Problem, found: dict[Form, Found], run: Runner) -> tupl
     return problem, found
 
 
-def _joinable(problem: Problem) -> dict[int, Segment]:
-    """The places of parts that the next part reads, and both as one."""
+def _joinable(problem: Problem, found: Mapping[Form, Found]) -> dict[int, Segment]:
+    """The places of parts across the end of which kernels may reach, and both parts as one."""
     readers: Counter[Node] = Counter(problem.core.roots)
     for part in problem.parts:
         readers.update(part.leaves.values())
-    found = {}
+    joinable = {}
     for at, (first, second) in enumerate(pairwise(problem.parts)):
-        inside = set(second.leaves.values()).intersection(first.roots)
-        if inside:
-            read = {root for root in first.roots if readers[root] > (root in inside)}
-            whole = joined(first, second, read)
+        if _reached_across(first, second, found[first.form]):
+            inside = set(second.leaves.values())
+            whole = joined(first, second, {root for root in first.roots if readers[root] > (root in inside)})
             if len(topological(whole.form)) <= HUGE:
-                found[at] = whole
-    return found
+                joinable[at] = whole
+    return joinable
+
+
+def _reached_across(first: Segment, second: Segment, found: Found) -> bool:
+    """Whether the second of two parts reads what a kernel without a product writes: kernels that read it may make it on
+    the way. A product writes its result in any case."""
+    cover = found.cheapest.cover
+    written = dict(zip(first.roots, found.cheapest.snapshot.roots, strict=True))
+    read = {written[node] for node in second.leaves.values() if node in written}
+    return any(x.cls in read and x.family in _WITHOUT_PRODUCT for x in cover.chosen)
 
 
 def _look(
@@ -93,7 +102,8 @@ def _look(
         if form not in known and left > limits.JOINING.expected(len(topological(form))):
             pair = problem.parts[at], problem.parts[at + 1]
             run.tell("kernels across cuts", 0.8)
-            known[form] = _better(problem, pairs[at], pair, (found[pair[0].form], found[pair[1].form]), run)
+            own = found[pair[0].form], found[pair[1].form]
+            known[form] = _better(problem, pairs[at], pair, own, run)
 
 
 def _better(problem: Problem, whole: Segment, pair: Pair, found: tuple[Found, Found], run: Runner) -> Found | None:
@@ -104,18 +114,14 @@ def _better(problem: Problem, whole: Segment, pair: Pair, found: tuple[Found, Fo
     written = _alone(sought, whole, pair, (found[0].written, found[1].written), run)
     best = _alone(sought, whole, pair, (found[0].cheapest, found[1].cheapest), run)
     figures = _figures(found)
-    explored = best.snapshot
-    explored.stats = dict(figures)
+    best.snapshot.stats = figures
     cheapest = min(written, best, key=lambda x: x.cover.cost)
-    if cheapest.cover.cost >= sum(x.cheapest.cover.cost for x in found):
+    if cheapest.cover.cost > (1 - limits.JOINING.gain) * sum(x.cheapest.cover.cost for x in found):
         return None
-    again = _looked_at(sought, written, explored, run)
-    if again.cheapest.cover.cost < cheapest.cover.cost:
-        cheapest = again.cheapest
     for x in (written, cheapest):
         x.cover.forget()
     own = {"nodes": len(cheapest.snapshot.nodes), "classes": cheapest.snapshot.n_classes}
-    return Found(written, explored, cheapest, {**figures, **own})
+    return Found(written, best.snapshot, cheapest, {**figures, **own})
 
 
 def _alone(sought: Sought, whole: Segment, pair: Pair, solved: tuple[Solved, Solved], run: Runner) -> Solved:
@@ -139,20 +145,6 @@ def _renamed(snapshot: Snapshot, part: Segment, whole: Segment) -> Snapshot:
     names = {node: made for made, node in whole.leaves.items()}
     own = ((made, names[node]) for made, node in part.leaves.items() if node in names)
     return snapshot.with_leaves({(made.op, made.attrs): (name.op, name.attrs) for made, name in own})
-
-
-def _looked_at(sought: Sought, written: Solved, explored: Snapshot, run: Runner) -> Found:
-    """What a search in the glued e-graph finds.
-
-    Raises:
-        InputError: the search does.
-    """
-    try:
-        return search_form(sought, written, explored, run.deadline(run.left("join")), run)
-    except InputError:
-        raise
-    except EqsatError as error:
-        return left_written(written, "failed", error)
 
 
 def _figures(found: tuple[Found, Found]) -> dict[str, Any]:
