@@ -1,0 +1,32 @@
+"""Scalars in normal form have the values of what they were made from, whole numbers above all."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from eqsat.proof.normal_form.functions import Functions
+
+COMPARISONS = {
+    "equal": lambda a, b: a == b,
+    "less": lambda a, b: a < b,
+    "less_equal": lambda a, b: a <= b,
+    "greater": lambda a, b: a > b,
+    "greater_equal": lambda a, b: a >= b,
+}
+
+
+@pytest.mark.parametrize("cases", [False, True])
+@pytest.mark.parametrize("divisor", [2, 4, -4, 8])
+def test_remainders_are_compared_with_numbers(divisor: int, cases: bool) -> None:
+    """i % 4 is 4 frac(i / 4), where the factor divides no whole number: i % 4 == 1 may hold. By powers of two, so that
+    fractions are evaluated exactly."""
+    for times, plus, name, number in product([1, -1, 2, 3], [0, 1, 4], COMPARISONS, range(-6, 7)):
+        s = Functions(cases=cases)
+        i = s.atom("in", "i", 0, whole=True)
+        rest = s.binary("mod", s.total([i, s.number(plus)]), s.number(divisor), integral=True)
+        found = s.binary(name, s.scaled(rest, times), s.number(number), integral=True)
+        for at in range(-7, 8):
+            value = COMPARISONS[name](times * ((at + plus) % divisor), number)
+            assert s.evaluate(found, lambda _, __, at=at: at) == value, (times, plus, name, number, at, s.text(found))
