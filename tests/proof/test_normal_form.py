@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
 
 from eqsat.proof.normal_form.functions import Functions
 
-COMPARISONS = {
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "equal": lambda a, b: a == b,
     "less": lambda a, b: a < b,
     "less_equal": lambda a, b: a <= b,
@@ -30,3 +31,13 @@ def test_remainders_are_compared_with_numbers(divisor: int, cases: bool) -> None
         for at in range(-7, 8):
             value = COMPARISONS[name](times * ((at + plus) % divisor), number)
             assert s.evaluate(found, lambda _, __, at=at: at) == value, (times, plus, name, number, at, s.text(found))
+
+
+@pytest.mark.parametrize("cases", [False, True])
+def test_powers_of_zero(cases: bool) -> None:
+    """0^(2 x - 1) is 1 where x is a half, and 0 above: not 0, as 0^(2 x) / 0 * 0 would be."""
+    s = Functions(cases=cases)
+    exponent = s.total([s.scaled(s.atom("in", "x", 0), 2), s.number(-1)])
+    found = s.binary("pow", s.zero, s.product(exponent, exponent))
+    assert [s.evaluate(found, lambda _, __, at=at: at) for at in (0.5, 0.75, 1)] == [1, 0, 0]
+    assert s.binary("pow", s.zero, s.unary("exp", exponent)) == s.zero

@@ -292,6 +292,8 @@ class Functions(Maxima):
             return self._exp(self.product(self._log(a), b))
         if a == self.one:
             return a
+        if a == self.zero:  # 1 to the zeroth power, so that its powers are no products: 0^-1 has no value
+            return a if self.sign_of(b) == POSITIVE else self.atom("fn", "pow", a, b)
         result = self.one
         for m, c in self._terms[b]:
             # Only a sign comes out of an exponent: a^(2 b) may be negative where (a^b)^2 has no value.
