@@ -7,6 +7,9 @@ from itertools import product
 
 import pytest
 
+import eqsat
+from eqsat.program.core import lower
+from eqsat.proof.normal_form.elements import compare
 from eqsat.proof.normal_form.functions import Functions
 
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -50,3 +53,35 @@ def test_the_first_of_the_largest_stays_where_a_function_makes_no_two_equal(fn: 
     x = [s.atom("in", "x", i) for i in range(3)]
     found = s.position_of_largest([s.unary(fn, e) for e in x])
     assert (found == s.position_of_largest(x)) is bool(strict)
+
+
+V = eqsat.spec((2,))
+HARDLY_DIFFERENT = {
+    "a power that is 1 where the other is 0": (lambda x, y: eqsat.power(x, y - 1) == 0, lambda x, y: x**y == 0),
+    "a power of zero, and what divides by one": (lambda x, y: eqsat.power(x, -y) == 0, lambda x, y: x > x),
+    "the size of such a power": (lambda x, y: abs(eqsat.power(x, -y)) > 0, lambda x, y: x == x),
+    "a logarithm of an even power": (
+        lambda x, y: eqsat.log(eqsat.power(x, y)) + abs(x),
+        lambda x, y: eqsat.log(eqsat.power(x, y)) + x,
+    ),
+    "a logarithm that is not taken where the condition holds": (
+        lambda x, y: eqsat.where(y > 0, y, eqsat.log(x)) + abs(x),
+        lambda x, y: eqsat.where(y > 0, y, eqsat.log(x)) + x,
+    ),
+}
+"""Left, right: they differ where a base is 0 or negative, or where a branch is not taken."""
+
+
+@pytest.mark.parametrize("name", HARDLY_DIFFERENT)
+def test_what_hardly_differs_has_no_equal_normal_forms(name: str) -> None:
+    left, right = (lower(eqsat.trace(side, V, V)) for side in HARDLY_DIFFERENT[name])
+    assert not compare(left.roots, right.roots, left.constants | right.constants, 5.0).equal
+
+
+def test_powers_of_positive_numbers_multiply() -> None:
+    s = Functions()
+    x, y, z = (s.atom("in", name, 0) for name in "xyz")
+    base = s.total([s.unary("exp", x), s.one])
+    whole = s.binary("pow", base, s.total([s.scaled(y, 2), z, s.number(-1)]))
+    parts = [s.binary("pow", base, e) for e in (y, y, z)]
+    assert s.equal(s.product(whole, base), s.product(s.product(*parts[:2]), parts[2]))

@@ -199,7 +199,7 @@ class Functions(Maxima):
             if key[0] == "exp":
                 parts.append(self._intern({key[1]: e}))
                 continue
-            if key[:2] == ("fn", "pow"):
+            if key[:2] == ("fn", "pow") and self.sign_of(key[2]) == POSITIVE:
                 parts.append(self.scaled(self.product(key[3], self._log(key[2])), e))
                 continue
             if key[0] == "sum" and self._atom_sign(at) == POSITIVE:
@@ -292,15 +292,14 @@ class Functions(Maxima):
             return self._exp(self.product(self._log(a), b))
         if a == self.one:
             return a
-        if a == self.zero:  # 1 to the zeroth power, so that its powers are no products: 0^-1 has no value
-            return a if self.sign_of(b) == POSITIVE else self.atom("fn", "pow", a, b)
+        if self.sign_of(a) != POSITIVE:  # 0^(b - 1) may be 1 where 0^b / 0 has no value, and 0^-b 0 where 1 / 0^b has none
+            zero = a == self.zero and self.sign_of(b) == POSITIVE
+            return a if zero else self.atom("fn", "pow", a, b)
         result = self.one
         for m, c in self._terms[b]:
-            # Only a sign comes out of an exponent: a^(2 b) may be negative where (a^b)^2 has no value.
-            whole = m == 0 and c == int(c) and abs(c) <= _FOLDED_POWER
-            sign = -1 if c < 0 else 1
-            part = self.power(a, c) if whole else self.power(self.atom("fn", "pow", a, self._intern({m: abs(c)})), sign)
-            result = self.product(result, part)
+            folded = m == 0 and abs(c) <= _FOLDED_POWER
+            base = a if folded else self.atom("fn", "pow", a, self._intern({m: 1}), nonnegative=True)
+            result = self.product(result, self.power(base, c))
         return result
 
     # --- with atoms replaced
@@ -380,13 +379,17 @@ class Functions(Maxima):
         return [a for a, _ in self._monomials[m]] if c == 1 else []
 
     def _positive_in(self, sides: Iterable[int]) -> set[int]:
-        """The atoms of which sides take the logarithm outside of all conditions."""
+        """The atoms of which a side takes the logarithm outside of all conditions.
+
+        What is taken where a condition does not hold, (1 - c) log(x), has a term without the condition as well.
+        """
         found: set[int] = set()
         for e in sides:
+            outside: dict[bool, set[int]] = {True: set(), False: set()}
             for m, _ in self._terms[e]:
                 factors = self._monomials[m]
-                if not any(self._boolean[at] for at, _ in factors):
-                    found |= {self._of_log(at) for at, _ in factors}
+                outside[not any(self._boolean[at] for at, _ in factors)] |= {self._of_log(at) for at, _ in factors}
+            found |= outside[True] - outside[False]
         return found - {-1}
 
     def _of_log(self, at: int) -> int:
