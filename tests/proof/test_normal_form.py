@@ -46,15 +46,13 @@ def test_powers_of_zero(cases: bool) -> None:
     assert s.binary("pow", s.zero, s.unary("exp", exponent)) == s.zero
 
 
-@pytest.mark.parametrize(
-    ("fn", "strict"), [("floor", 0), ("round", 0), ("sign", 0), ("tanh", 1), ("exp", 1), ("log", 1)]
-)
+@pytest.mark.parametrize("fn", ["floor", "round", "sign", "tanh", "exp", "log"])
 @pytest.mark.parametrize("cases", [False, True])
-def test_the_first_of_the_largest_stays_where_a_function_makes_no_two_equal(fn: str, strict: bool, cases: bool) -> None:
+def test_the_first_of_the_largest_stays_where_a_function_makes_no_two_equal(fn: str, cases: bool) -> None:
     s = Functions(cases=cases)
     x = [s.atom("in", "x", i) for i in range(3)]
     found = s.position_of_largest([s.unary(fn, e) for e in x])
-    assert (found == s.position_of_largest(x)) is bool(strict)
+    assert (found == s.position_of_largest(x)) is (fn in ("tanh", "exp", "log"))
 
 
 V = eqsat.spec((2,))
