@@ -22,7 +22,7 @@ from eqsat.program.ir import Program
 from eqsat.proof import prove
 from eqsat.proof.normal_form.elements import Elements, compare
 from eqsat.proof.normal_form.functions import Functions
-from eqsat.proof.normal_form.scalars import Beyond
+from eqsat.proof.normal_form.scalars import Beyond, rational
 from eqsat.testing import programs, random_inputs
 from support import migraphx_pairs as pairs
 from support.migraphx_pairs import PAIRS
@@ -242,6 +242,26 @@ def test_what_rounding_absorbs_is_no_proof(dtype: str, large: float) -> None:
     right = eqsat.trace(lambda x: eqsat.where(x > n(90), n(3) * x, x) + (x + n(3)), spec)
     for certify in (False, True):
         assert eqsat.prove(left, right, time_limit=1.0, certify=certify).verdict != "proved"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("near", [2.0, 1 / 3, 1 / 8388480, 127 / 64, 4095 / 4096])
+def test_neighbouring_numbers_stand_for_different_rationals(dtype: str, near: float) -> None:
+    """Else x * 2 - x * 1.9999999 would be 0, and so would anything that it is multiplied by."""
+    number = np.dtype(dtype).type
+    run = [number(near)]
+    for step in (0, 2, 0, 2, 0):
+        run.append(np.nextafter(run[-1], number(step)))
+    run += [np.nextafter(number(near), number(step)) for step in (0, 2)]
+    distinct = {float(n) for n in run}
+    assert len({rational(n, dtype == "float32") for n in distinct}) == len(distinct)
+
+
+def test_products_with_neighbouring_numbers_are_not_proved_equal() -> None:
+    spec = eqsat.spec((4,))
+    below = float(np.nextafter(np.float32(2), np.float32(0)))
+    difference = eqsat.trace(lambda x: (x * 2.0 - x * below) * 1e7, spec)
+    assert eqsat.prove(difference, eqsat.trace(lambda x: x * 0.0, spec), time_limit=2.0).verdict != "proved"
 
 
 def test_a_root_of_a_square_has_the_sign_of_no_factor() -> None:

@@ -199,7 +199,7 @@ class Functions(Maxima):
             if key[0] == "exp":
                 parts.append(self._intern({key[1]: e}))
                 continue
-            if key[:2] == ("fn", "pow"):
+            if key[:2] == ("fn", "pow") and self.sign_of(key[2]) == POSITIVE:
                 parts.append(self.scaled(self.product(key[3], self._log(key[2])), e))
                 continue
             if key[0] == "sum" and self._atom_sign(at) == POSITIVE:
@@ -282,6 +282,26 @@ class Functions(Maxima):
         quotient = self.product(a, self.power(b, -1))
         return self.unary("trunc", quotient) if integral else quotient
 
+    def _powers(self, factors: Iterable[tuple[int, Number]]) -> int:
+        """As `Scalars._powers`; those of one base to exponents that vary become one: a^b a^c is a^(b + c) wherever it
+        has a value."""
+        others: list[tuple[int, Number]] = []
+        raised: dict[int, list[tuple[int, Number]]] = {}
+        for at, e in factors:
+            kept = self._atoms[at][:2] != ("fn", "pow") or e != int(e) or self.sign_of(self._atoms[at][2]) == POSITIVE
+            (others if kept else raised.setdefault(self._atoms[at][2], [])).append((at, e))
+        joined: list[int] = []
+        for base, powers in raised.items():
+            if len(powers) == 1 and powers[0][1] == 1:
+                others += powers
+            else:
+                exponent = self.total([self.scaled(self._atoms[at][3], e) for at, e in powers])
+                joined.append(self._raised(base, exponent))
+        result = super()._powers(others)
+        for e in joined:
+            result = self.product(result, e)
+        return result
+
     def _raised(self, a: int, b: int) -> int:
         exponent = self.constant(b)
         if exponent is not None and abs(exponent) <= _FOLDED_POWER:
@@ -292,13 +312,16 @@ class Functions(Maxima):
             return self._exp(self.product(self._log(a), b))
         if a == self.one:
             return a
+        if (
+            self.sign_of(a) != POSITIVE
+        ):  # 0^(b - 1) may be 1 where 0^b / 0 has no value, and 0^-b be 0 where 1 / 0^b has none
+            zero = a == self.zero and self.sign_of(b) == POSITIVE
+            return a if zero else self.atom("fn", "pow", a, b)
         result = self.one
         for m, c in self._terms[b]:
-            # Only a sign comes out of an exponent: a^(2 b) may be negative where (a^b)^2 has no value.
-            whole = m == 0 and c == int(c) and abs(c) <= _FOLDED_POWER
-            sign = -1 if c < 0 else 1
-            part = self.power(a, c) if whole else self.power(self.atom("fn", "pow", a, self._intern({m: abs(c)})), sign)
-            result = self.product(result, part)
+            folded = m == 0 and abs(c) <= _FOLDED_POWER
+            base = a if folded else self.atom("fn", "pow", a, self._intern({m: 1}), nonnegative=True)
+            result = self.product(result, self.power(base, c))
         return result
 
     # --- with atoms replaced
@@ -378,13 +401,17 @@ class Functions(Maxima):
         return [a for a, _ in self._monomials[m]] if c == 1 else []
 
     def _positive_in(self, sides: Iterable[int]) -> set[int]:
-        """The atoms of which sides take the logarithm outside of all conditions."""
+        """The atoms of which a side takes the logarithm outside of all conditions.
+
+        What is taken where a condition does not hold, (1 - c) log(x), has a term without the condition as well.
+        """
         found: set[int] = set()
         for e in sides:
+            outside: dict[bool, set[int]] = {True: set(), False: set()}
             for m, _ in self._terms[e]:
                 factors = self._monomials[m]
-                if not any(self._boolean[at] for at, _ in factors):
-                    found |= {self._of_log(at) for at, _ in factors}
+                outside[not any(self._boolean[at] for at, _ in factors)] |= {self._of_log(at) for at, _ in factors}
+            found |= outside[True] - outside[False]
         return found - {-1}
 
     def _of_log(self, at: int) -> int:
@@ -397,13 +424,25 @@ class Functions(Maxima):
         return factors[0][0] if c == 1 and len(factors) == 1 and factors[0][1] == 1 else -1
 
     def _with_positive(self, e: int, atoms: Iterable[int]) -> int:
-        """An expression where some atoms are known to be positive, and so their absolute values."""
+        """An expression where some atoms are known to be positive: so are their absolute values and powers."""
         for at in sorted(atoms):
             inner = self.alone(at)
             size = self._atom_ids.get(("abs", inner))
             if size is not None:
                 e = self.substituted(e, size, inner)
+            for log, exponent in self._logs_of_powers(e, inner):
+                e = self.substituted(e, log, self.product(exponent, self._log(inner)))
         return e
+
+    def _logs_of_powers(self, e: int, base: int) -> list[tuple[int, int]]:
+        """The logarithms of powers of a base among the factors of an expression, with the exponents."""
+        found: dict[int, int] = {}
+        for m, _ in self._terms[e]:
+            for at, _ in self._monomials[m]:
+                key = self._single_atom(self._atoms[at][1]) if self._atoms[at][0] == "log" else None
+                if key is not None and key[:3] == ("fn", "pow", base):
+                    found[at] = key[3]
+        return list(found.items())
 
     def compared(self, at: int) -> int | None:
         """What a comparison holds against zero; None for other booleans."""

@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from eqsat.proof.normal_form.order import NOT_NEGATIVE, POSITIVE, Order, content_of
 from eqsat.proof.normal_form.scalars import Beyond, Number
 
-_INCREASING = frozenset({"erf", "tanh", "round", "sign"})
+_STRICT = frozenset({"erf", "tanh"})
+_INCREASING = _STRICT | {"round", "sign"}
+"""Functions that keep order; the others may make different values equal, and so move the first of the largest."""
+
 _MOST_FOLDED = 3
 """Operands up to which a maximum is written as conditionals."""
 
@@ -39,7 +42,7 @@ class Maxima(Order, ABC):
         shift, scale, rest = self._alike(list(row))
         if scale != self.one or shift != self.zero:
             return self.position_of_largest(rest)
-        increasing = self._under_increasing(rest)
+        increasing = self._under_increasing(rest, strict=True)
         if increasing is not None:
             _, sign, inner = increasing
             return self.position_of_largest([self.scaled(e, sign) for e in inner])
@@ -118,9 +121,11 @@ class Maxima(Order, ABC):
             rest = [self.product(e, undo) for e in rest]
         return shift, scale, rest
 
-    def _under_increasing(self, members: Sequence[int]) -> tuple[Callable[[int], int], int, list[int]] | None:
-        """(f, sign, xs) where the members are sign * f(x), for an increasing f."""
-        if all(floors := [self._floored(e) for e in members]):
+    def _under_increasing(
+        self, members: Sequence[int], *, strict: bool = False
+    ) -> tuple[Callable[[int], int], int, list[int]] | None:
+        """(f, sign, xs) where the members are sign * f(x), for an increasing f; `strict`: for one without steps."""
+        if not strict and all(floors := [self._floored(e) for e in members]):
             return (lambda e: self.unary("floor", e)), 1, [e for e in floors if e is not None]
         signs = {c for e in members for _, c in self._terms[e]}
         if len(signs) != 1 or abs(sign := int(signs.pop())) != 1 or any(len(self._terms[e]) != 1 for e in members):
@@ -138,7 +143,7 @@ class Maxima(Order, ABC):
             return self._under_power(atoms, exponent, sign)
         kinds = {(*self._atoms[a], "")[:2] for a in atoms}
         kind, name = kinds.pop() if len(kinds) == 1 else ("", "")
-        if kind == "fn" and name in _INCREASING:
+        if kind == "fn" and name in (_STRICT if strict else _INCREASING):
             return (lambda e: self.unary(name, e)), sign, [self._atoms[a][2] for a in atoms]
         if all(self._atoms[a][0] == "log" for a in atoms):
             return (lambda e: self.unary("log", e)), sign, [self._atoms[a][1] for a in atoms]

@@ -237,8 +237,8 @@ class Order(Scalars):
             return self._above_zero(logs)
         if self.cases and (factors := self._several_factors(d)) is not None:
             return self._sign_of_product(d, factors)
-        if self.is_whole(d):
-            return self._whole_above_zero(d)
+        if (parts := self._whole_parts(d)) is not None:
+            return self._whole_above_zero(*parts)
         flip, d = self._signed(d)
         above = self.atom("positive", d, boolean=True)
         if flip > 0:
@@ -262,8 +262,8 @@ class Order(Scalars):
                 if e > 0:
                     nonzero = self.product(nonzero, self._not(self._at_zero(self.alone(a))))
             return self._not(nonzero)
-        if self.is_whole(d):
-            content, constant, _ = self._whole_parts(d)
+        if (parts := self._whole_parts(d)) is not None:
+            content, constant, _ = parts
             if constant % content:
                 return self.zero
         return self.atom("null", self._signed(d)[1], boolean=True)
@@ -344,22 +344,29 @@ class Order(Scalars):
             )
         return above
 
-    def _whole_parts(self, d: int) -> tuple[int, int, int]:
-        """(g, k, u): the sign of d is that of g u + k, all integers, and u has no common divisor."""
-        scale = math.lcm(*(Fraction(c).denominator for _, c in self._terms[d]))
-        sums = {m: int(c * scale) for m, c in self._terms[d]}
-        constant = sums.pop(0, 0)
-        content = math.gcd(*sums.values())
-        return content, constant, self._intern({m: c // content for m, c in sums.items()})
+    def _whole_parts(self, d: int) -> tuple[int, int, int] | None:
+        """(g, k, u): an expression is g u + k, all of them integers; g is as large as is known to be possible."""
+        terms = dict(self._terms[d])
+        constant = terms.pop(0, 0)
+        if not terms or constant != int(constant):
+            return None
+        rest, content = self._intern(terms), content_of(list(terms.values()))
+        for g in (content, 1):  # 3 frac(i / 3) is an integer, and frac(i / 3) is none
+            if g == int(g) and self.is_whole(u := self._divided(rest, g)):
+                return int(g), int(constant), u
+        return None
 
-    def _whole_above_zero(self, d: int) -> int:
+    def _whole_above_zero(self, content: int, constant: int, u: int) -> int:
         """g u + k > 0 over the integers: u > t, or not -u > -t - 1, whichever has a positive leading coefficient."""
-        content, constant, u = self._whole_parts(d)
         least = -constant // content
         sign, u = self._signed(u)
         if sign > 0:
-            return self.atom("positive", self.total([u, self.number(-least)]), boolean=True)
-        return self._not(self.atom("positive", self.total([u, self.number(least + 1)]), boolean=True))
+            return self._above(self.total([u, self.number(-least)]))
+        return self._not(self._above(self.total([u, self.number(least + 1)])))
+
+    def _above(self, e: int) -> int:
+        """That an expression is positive, as an atom."""
+        return self.atom("positive", self._divided(e, content_of([c for _, c in self._terms[e]])), boolean=True)
 
 
 def content_of(values: Sequence[Number]) -> Number:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 Number = int | Fraction
 Monomial = tuple[tuple[int, Number], ...]
 """(atom, exponent), by atom."""
@@ -375,17 +377,19 @@ def _simple(c: Number) -> Number:
 
 
 def rational(value: float | int | bool | Fraction, single: bool) -> Number:
-    """The simplest rational that rounds to a number: of a small denominator, or one over a whole number."""
+    """The simplest rational that rounds to a number: of a small denominator, or one over a whole number.
+
+    It rounds to no other number, so that two numbers never stand for one rational.
+    """
     if isinstance(value, bool | int):
         return int(value)
     if isinstance(value, float):
         if value == int(value):
             return int(value)
-        tolerance = 6e-8 if single else 1e-16
+        rounded = np.float32 if single else float
         simple = Fraction(value).limit_denominator(_SIMPLE_DENOMINATOR)
         part = Fraction(1, round(1 / value)) if _LEAST_PART < abs(value) < 1 else simple
-        near = (x for x in (simple, part) if abs(float(x) - value) <= tolerance * abs(value))
-        return next(near, Fraction(value))
+        return next((x for x in (simple, part) if float(rounded(float(x))) == value), Fraction(value))
     return int(value) if value.denominator == 1 else value
 
 
