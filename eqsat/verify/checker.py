@@ -441,8 +441,10 @@ def _stays_inside(layout: Layout, size: int) -> bool:
         return True
     if not layout.masked or layout.size > MOST_READ:
         return False
-    index = layout.index()  # masks may keep digits together that never reach their ends at once
-    return int(index.min()) >= -1 and int(index.max()) < size
+    # Masks may keep digits together that never reach their ends at once. What is read is told from the fill, -1.
+    index = layout.moved(least - 1).index()
+    read = index[index >= 0] + (least - 1)
+    return bool(((read >= 0) & (read < size)).all())
 
 
 def _attribute(kind: str, value: Any) -> Any:

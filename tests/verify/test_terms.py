@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.layout.arithmetic import Axis, Layout, masked
+from eqsat.layout.arithmetic import Axis, Layout, compose, masked
 from support.forged import Forged
 
 
@@ -114,3 +114,47 @@ def test_a_view_fills_in_what_its_type_holds(fill: float) -> None:
     nowhere = masked(0, [(4, 0)], [Axis(0, 0, 0, (0,))], fill)
     forged.term("V", [{"layout": nowhere.key()}], x)
     forged.seal_error("which float32 does not hold")
+
+
+def test_no_view_reads_before_its_operand_where_it_fills_nothing() -> None:
+    """The place before the first element is what the fill is known by. Of a view that leaves out the first element it
+    is that element."""
+    forged = Forged(lambda x: eqsat.relu(x[:1]), lambda x: x[:1] * 0.0)
+    [x], first = forged.stored("In"), {"layout": "0|1,1"}
+    rest = forged.term("V", [{"layout": "1|3,1"}], x)
+    before = masked(-1, [(2, 1), (3, 0)], [Axis(2, 0, 0, (0, 1))], 0.0)
+    filled = masked(0, [(2, 0), (3, 0)], [Axis(1, 0, -1, (1, 0)), Axis(2, 0, 0, (0, 1))], 0.0)
+    assert list(before.index()) == list(filled.index())
+    outer = [forged.term("V", [{"layout": each.key()}], forged.of("relu", rest)) for each in (before, filled)]
+    inner = [forged.term("V", [{"layout": each.key()}], rest) for each in (before, filled)]
+    forged.say(moves=outer)
+    composed = forged.term("V", [{"layout": compose(Layout.parse("1|3,1"), before).key()}], x)
+    forged.say(rule="view-of-view", at=inner[0])
+    forged.say(rule="view-of-view", at=forged.term("V", [first], composed))
+    zero = forged.term("Full", [0.0, 1, "float32"])
+    forged.say(moves=[forged.term("V", [first], inner[1]), zero])
+    forged.say(rule="function-of-number", at=forged.of("relu", zero))
+    for view, of in zip(outer, inner, strict=True):
+        forged.say(rule="view-into-unary", at=view)
+        forged.say(rule="view-into-unary", at=forged.term("V", [first], forged.of("relu", of)))
+    forged.say(rule="multiply-by-zero", at=forged.numbered.outputs[0][1])
+    forged.seal_error("reads beyond its operand")
+
+
+def test_no_coordinate_wraps_around() -> None:
+    """2**62 times four is zero in int64, so that a place where nothing is read seems to be the first."""
+    forged = Forged(lambda x: x[:1], lambda x: x[:1] * 0.0)
+    [x] = forged.stored("In")
+    far = masked(0, [(5, 0), (5, 0), (2, 0)], [Axis(2, 1, 0, (2**62, -(2**62), 1))], 0.0)
+    view = forged.term("V", [{"layout": far.key()}], x)
+    firsts = forged.term("V", [{"layout": "0|2,1"}], x)
+    zeros = forged.term("Full", [0.0, 2, "float32"])
+    joined = forged.term("Cat", [], *[firsts if abs(i - j) in (0, 4) else zeros for i in range(5) for j in range(5)])
+    forged.say(moves=[view, joined])
+    at = {"layout": "8|1,1"}
+    forged.say(rule="view-of-view", at=forged.term("V", [at], view))
+    forged.say(moves=[forged.term("V", [at], view), forged.term("Full", [0.0, 1, "float32"])])
+    forged.say(inside=forged.term("V", [at], joined))
+    forged.say(rule="view-of-view", at=forged.term("V", [{"layout": "0|1,1"}], firsts))
+    forged.say(rule="multiply-by-zero", at=forged.numbered.outputs[0][1])
+    forged.seal_error("64 bits")
