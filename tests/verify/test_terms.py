@@ -128,7 +128,9 @@ def test_no_view_reads_before_its_operand_where_it_fills_nothing() -> None:
     outer = [forged.term("V", [{"layout": each.key()}], forged.of("relu", rest)) for each in (before, filled)]
     inner = [forged.term("V", [{"layout": each.key()}], rest) for each in (before, filled)]
     forged.say(moves=outer)
-    composed = forged.term("V", [{"layout": compose(Layout.parse("1|3,1"), before).key()}], x)
+    layout = compose(Layout.parse("1|3,1"), before)
+    assert layout is not None
+    composed = forged.term("V", [{"layout": layout.key()}], x)
     forged.say(rule="view-of-view", at=inner[0])
     forged.say(rule="view-of-view", at=forged.term("V", [first], composed))
     zero = forged.term("Full", [0.0, 1, "float32"])
