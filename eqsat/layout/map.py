@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Fill = float | int | bool | None
 """The value that a masked layout reads outside its mask, in the type of the viewed array; None without a mask."""
+
+_INT64 = (1 << 63) - 1
 
 CACHE_SIZE = 1 << 17
 """Entries kept by each cached function on layouts; saturating the largest programs tried needs about 10**4."""
@@ -126,8 +128,15 @@ class Layout:
         return Layout(int(parts[0]), dims, axes, _read_fill(parts[3]))
 
     def index(self) -> NDArray[np.int64]:
-        """The input index of each output, int64[size]; -1 where the fill is read."""
+        """The input index of each output, int64[size]; -1 where the fill is read.
+
+        Raises:
+            OverflowError: int64 does not hold a coordinate, which would wrap around into its bounds.
+        """
         import numpy as np
+
+        if self.axes and self._farthest() > _INT64:
+            raise OverflowError("a coordinate of a layout does not fit in 64 bits")
 
         sizes, strides = [size for size, _ in self.dims], [stride for _, stride in self.dims]
         if not self.axes:
@@ -148,6 +157,17 @@ class Layout:
         np.add(outer, inner, out=rows)
         np.copyto(rows, -1, where=~valid)
         return found
+
+    def _farthest(self) -> int:
+        """A bound on all that is added up on the way to an index, filled or not."""
+
+        def span(start: int, steps: Iterable[int]) -> int:
+            sizes = (size for size, _ in self.dims)
+            return abs(start) + sum(abs(step) * max(size - 1, 0) for step, size in zip(steps, sizes, strict=True))
+
+        spans = [span(axis.start, axis.coeffs) for axis in self.axes]
+        inner = sum(abs(axis.stride) * far for axis, far in zip(self.axes, spans, strict=True))
+        return max(*spans, inner + span(self.offset, (stride for _, stride in self.dims)))
 
 
 def _affine(start: int, coeffs: Sequence[int], sizes: Sequence[int]) -> NDArray[np.int64]:

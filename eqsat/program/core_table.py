@@ -30,12 +30,15 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, Literal, NamedTuple, Protocol
 
-from eqsat.base.numerics import ELEMENTWISE, INTS, REDUCTIONS
+from eqsat.base.numerics import DTYPES, ELEMENTWISE, INTS, REDUCTIONS, STORED_INTS, kind_of
 from eqsat.errors import ShapeError
 from eqsat.layout.arithmetic import Layout
 
 CAST = "cast:"
 """Prefix of the unary functions that convert to another element type."""
+
+_CONVERTED = frozenset({*DTYPES, *STORED_INTS})
+"""Element types from and to which programs convert."""
 
 Kind = Literal["int", "layout", "function", "reduction", "value", "dtype", "name"]
 """Kinds of attributes. `function`: elementwise, of as many operands as the operator has; `name`: any text."""
@@ -265,6 +268,16 @@ class CoreOp:
         if self.check is not None:
             self.check(attrs, sizes)
         return True
+
+    def computes(self, attrs: Sequence[Any], dtypes: Sequence[str]) -> bool:
+        """Whether programs have it of operands of these types, that it takes: a function has kinds of elements, as the
+        laws of it do, and whole numbers have no reciprocal."""
+        if self.function is None:
+            return self.work == "0" or self.name == "Where" or kind_of(dtypes[self.typed_by]) in self.kinds.split()
+        fn: str = attrs[self.place[self.function]]
+        if fn.startswith(CAST):
+            return {dtypes[0], fn.removeprefix(CAST)} <= _CONVERTED
+        return kind_of(dtypes[0]) in (ELEMENTWISE.get(fn) or REDUCTIONS[fn]).kinds
 
     @cached_property
     def _functions(self) -> list[tuple[int, Mapping[str, Any], bool]]:

@@ -38,13 +38,14 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from eqsat.base.arguments import shown
 from eqsat.base.memory_limit import memory_limit
+from eqsat.base.numerics import SHORT, scalar
 from eqsat.errors import CheckFailed, EqsatError, InputError
 from eqsat.language.rule import Rule
 from eqsat.layout.arithmetic import Layout
@@ -64,6 +65,9 @@ from eqsat.verify.terms import Terms
 from eqsat.verify.whole import see_whole
 
 VERSION = 3
+
+Attributes = tuple[Any, ...]
+"""Of a term."""
 
 MOST_READ = 1 << 21
 """Elements of a masked view whose places are looked at one by one."""
@@ -171,8 +175,9 @@ def _read(first: CoreProgram, second: CoreProgram, text: str, rules: Sequence[Ru
 class _Statements(ABC):
     """Terms, and equalities that hold of them."""
 
-    def __init__(self, terms: Terms, rules: Mapping[str, Rule]) -> None:
-        self.terms, self._rules = terms, rules
+    def __init__(self, terms: Terms, rules: Mapping[str, Rule], stored: Set[Attributes]) -> None:
+        """`stored`: the attributes of all constants that the models store."""
+        self.terms, self._rules, self._stored = terms, rules, stored
         self.called = list(range(len(terms.rows)))
         self.rules = 0
         self.equalities: list[Equality] = []
@@ -264,8 +269,13 @@ class _Statements(ABC):
     def _term(self, op: str, attrs: Sequence[Any], operands: Sequence[int]) -> int:
         kinds = core_op(op).attrs
         read = [_attribute(kind.kind, value) for kind, value in zip(kinds, attrs, strict=True)]
-        if op == "V" and not _stays_inside(read[0], self.terms.size[operands[0]]):
-            raise CheckFailed("a view reads beyond its operand")
+        if op == "Const" and tuple(read) not in self._stored:
+            raise CheckFailed(f"no program stores {shown(read[0])} as {shown(read[1])} elements of {read[2]}")
+        if op == "V":
+            [of] = operands
+            _see_filled(read[0], self.terms.dtype[of])
+            if not _stays_inside(read[0], self.terms.size[of]):
+                raise CheckFailed("a view reads beyond its operand")
         return self.terms.add(op, read, operands)
 
 
@@ -273,8 +283,8 @@ class _Lemma(_Statements):
     """An equality that holds for any values of its leaves for which `promised` pairs have the same values, and `moving`
     pairs move elements alike."""
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
-        super().__init__(Terms(), rules)
+    def __init__(self, rules: Mapping[str, Rule], stored: Set[Attributes]) -> None:
+        super().__init__(Terms(), rules, stored)
         self.leaves: list[int] = []
         self.promised: list[tuple[int, int]] = []
         self.moving: list[tuple[int, int]] = []
@@ -304,7 +314,7 @@ class _Models(_Statements):
     """The lines of a certificate of two programs, each checked as it comes."""
 
     def __init__(self, pair: Numbered, rules: Mapping[str, Rule]) -> None:
-        super().__init__(pair.terms, rules)
+        super().__init__(pair.terms, rules, {attrs for op, attrs, _ in pair.terms.rows if op == "Const"})
         self._pair = pair
         self._lemmas: list[_Lemma] = []
         self._uses = self._values = 0
@@ -321,7 +331,7 @@ class _Models(_Statements):
             case {"lemma": number, **rest} if not rest:
                 if number != len(self._lemmas):
                     raise CheckFailed(f"this is lemma {len(self._lemmas)}")
-                self._lemmas.append(_Lemma(self._rules))
+                self._lemmas.append(_Lemma(self._rules, self._stored))
             case {"use": int(which), "on": [*values], **rest} if not rest and which >= 0:
                 if which >= len(self._lemmas):
                     raise CheckFailed(f"there is no lemma {which} before it")
@@ -416,6 +426,12 @@ def _see_fit(nodes: Sequence[Node]) -> None:
         raise CheckFailed(f"it computes {shown(largest)} elements, which takes more memory than there is")
 
 
+def _see_filled(layout: Layout, dtype: str) -> None:
+    """Raises CheckFailed where a layout fills in what the type cannot hold: it would be that, and what it rounds to."""
+    if layout.masked and scalar(layout.fill, dtype) != layout.fill == layout.fill:
+        raise CheckFailed(f"a view fills in {layout.fill!r}, which {dtype} does not hold")
+
+
 def _stays_inside(layout: Layout, size: int) -> bool:
     """Whether a layout reads elements of an array of this size alone."""
     if layout.size == 0:
@@ -425,20 +441,26 @@ def _stays_inside(layout: Layout, size: int) -> bool:
         return True
     if not layout.masked or layout.size > MOST_READ:
         return False
-    index = layout.index()  # masks may keep digits together that never reach their ends at once
-    return int(index.min()) >= -1 and int(index.max()) < size
+    # Masks may keep digits together that never reach their ends at once. What is read is told from the fill, -1.
+    index = layout.moved(least - 1).index()
+    read = index[index >= 0] + (least - 1)
+    return bool(((read >= 0) & (read < size)).all())
 
 
 def _attribute(kind: str, value: Any) -> Any:
     """An attribute as the core has it. Raises ValueError if it is none of this kind."""
     match kind, value:
         case "layout", {"layout": str(key), **rest} if not rest:
-            return Layout.parse(key)
+            layout = Layout.parse(key)
+            if all(size >= 0 for size, _ in layout.dims):
+                return layout
         case "int", int() if type(value) is int and value >= 0:
             return value
         case "value", bool() | int() | float():
             return value
-        case (("function" | "reduction" | "dtype" | "name"), str()):
+        case "dtype", str() if value in SHORT:
+            return value
+        case (("function" | "reduction" | "name"), str()):
             return value
     raise ValueError(f"{shown(value)} is no {kind}")
 

@@ -9,11 +9,11 @@ what is known of them; or if a defined term is the same function of equal operan
 terms count, so that no term is a reason of its own.
 
 A side may be defined where its operands are not: `where(x > 0, log(x), 0)` is for every x, and so are the first
-elements of log(x) where the others are not. So only what a side reads whatever its operands are is taken to be defined.
-Of the rest, laws may still speak that hold of undefined elements, too. Let an undefined element be NaN, which all
-functions hand on, and the comparisons of it be false: then whatever is exact or only reassociates is true (that is how
-these classes are tested), unless it names a function that is not defined everywhere. Other laws hold where all that
-they name is defined.
+elements of log(x) where the others are not. An `If` that is carried unread may take log(x), too. So only what a side
+reads whatever its operands are is taken to be defined. Of the rest, laws may still speak that hold of undefined
+elements, too. Let an undefined element be NaN, which all functions hand on, and the comparisons of it be false: then
+whatever is exact or only reassociates is true (that is how these classes are tested), unless it names a function that
+is not defined everywhere. Other laws hold where all that they name is defined.
 """
 
 from __future__ import annotations
@@ -173,6 +173,8 @@ class _Known:
                 return args[:1]
             case "Gather":
                 return args[1:]
+            case "Opaque":  # a branch or a loop that is carried unread may leave what it takes alone
+                return ()
             case "V":
                 return args if self._reads_all(at, attrs[0]) else ()
         return args if self._terms.size[at] else ()

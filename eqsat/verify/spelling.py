@@ -199,7 +199,8 @@ class _Field(Arrays[_Value]):
             dtype, array = fn.removeprefix(CAST), args[0].array
             if not is_float(dtype):
                 return _Value(dtype, cast(array, dtype))
-            return _Value(dtype, (array.astype(np.int64) % np.int64(self._prime)).astype(np.uint64), 1, _NUMBER_BITS)
+            wide = array if array.dtype == np.uint64 else array.astype(np.int64)  # int64 does not hold all of uint64
+            return _Value(dtype, (wide % wide.dtype.type(self._prime)).astype(np.uint64), 1, _NUMBER_BITS)
         dtype = result_dtype(fn) or args[0].dtype
         if not is_float(dtype):
             raise CheckFailed("a float decides an integer or a truth value on the way")

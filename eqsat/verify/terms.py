@@ -52,7 +52,8 @@ class Terms:
         key = head, args
         if key not in self._number:
             sizes, dtypes = [self.size[a] for a in args], [self.dtype[a] for a in args]
-            if not core_op(op).takes(attrs, sizes, dtypes):
+            row = core_op(op)
+            if not row.takes(attrs, sizes, dtypes) or not row.computes(attrs, dtypes):
                 raise InputError(f"{op}{attrs} does not take {', '.join(map(str, zip(dtypes, sizes, strict=True)))}")
             size, dtype = measure(op, attrs, sizes, dtypes)
             self._number[key] = len(self.rows)

@@ -16,6 +16,9 @@ from eqsat.program.core import Node, evaluate, topological
 from eqsat.program.core_table import CAST
 from eqsat.program.node import is_folded
 
+_ROUNDED = 4
+"""How often an addend is rounded in float64 before it is added: both factors, and their product; and once to spare."""
+
 _COMPUTE = frozenset({"Un", "Bin", "MM", "Red"})
 
 
@@ -48,6 +51,23 @@ def _seen(node: Node, value: Array, args: list[Array]) -> Array:
     else:
         wide = {arg: array.astype(np.float64) for arg, array in zip(node.args, args, strict=True)}
         [near] = evaluate([node], {}, {}, precision="float64", known=wide)
+        if _cancels(node, value, wide):
+            raise CheckFailed("an integer that is computed is a sum too large to see that it does not overflow")
     if wrapped(value, near):
         raise CheckFailed("an integer that is computed overflows, or is divided by zero")
     return value
+
+
+def _cancels(node: Node, value: Array, wide: Mapping[Node, Array]) -> bool:
+    """Whether a sum of large addends may be off by half the range of its type in float64, where they cancel: then
+    float64 does not tell whether it overflows."""
+    if node.op == "MM":
+        count = node.attrs[2]
+    elif node.op == "Red" and node.attrs[0] == "sum":
+        count = node.attrs[1]
+    else:
+        return False
+    sizes = {arg: np.abs(array) for arg, array in wide.items()}
+    [total] = evaluate([node], {}, {}, precision="float64", known=sizes)
+    half = 2.0 ** (8 * value.itemsize - 1)
+    return not (total * (count + _ROUNDED) * 2.0**-53 < half).all()

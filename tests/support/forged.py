@@ -10,17 +10,19 @@ import pytest
 
 import eqsat
 from eqsat.errors import CheckFailed
+from eqsat.program.ir import Program
 from eqsat.rules import CHECKABLE
 from eqsat.verify.checker import Numbered, sealed
 from eqsat.verify.pairing import lowered
 
 
 class Forged:
-    """The lines of a certificate that somebody writes by hand, of two functions of x[4]."""
+    """The lines of a certificate that somebody writes by hand, of two programs, or of two functions of x[4]."""
 
     def __init__(self, left: Any, right: Any, dtype: str = "float32") -> None:
         spec = eqsat.spec((4,), dtype)
-        self.pair = lowered(eqsat.trace(left, spec), eqsat.trace(right, spec))
+        programs = [each if isinstance(each, Program) else eqsat.trace(each, spec) for each in (left, right)]
+        self.pair = lowered(*programs)
         self.numbered = Numbered(*self.pair)
         self.dtype = dtype
         self.count = len(self.numbered.terms.rows)

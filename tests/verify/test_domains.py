@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx.parser
 import pytest
 
 import eqsat
@@ -120,6 +121,44 @@ def side(unread: Any, relu: bool) -> Any:
 def test_what_is_not_read_need_not_be_defined(name: str) -> None:
     """For x = -2000 both programs are defined, and differ."""
     forged = Forged(side(UNREAD[name], True), side(UNREAD[name], False))
+    [log] = [i for i in forged.stored("Un") if forged.numbered.terms.rows[i][1] == ("log",)]
+    power = forged.of("exp", log)
+    forged.say(rule="exponential-of-log", at=power)
+    forged.say(rule="relu-of-exponential", at=forged.of("relu", power))
+    forged.seal_error("need not be defined .*: log")
+
+
+IF = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    main (float[4] x, bool c) => (float[4] y) {
+        l = Log(x)
+        z = If (c) <then_branch = a () => (float[4] s) { s = Identity(l) },
+                    else_branch = b () => (float[4] t) { t = Neg(x) }>
+        r = RELU(x)
+        y = Add(z, r)
+    }
+"""
+LOOP = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    main (float[4] x, int64 n) => (float[4] y) {
+        l = Log(x)
+        z = Loop (n, , x) <body = a (int64 i, bool c, float[4] s) => (bool d, float[4] t) {
+            d = Identity(c)
+            t = Add(s, l)
+        }>
+        r = RELU(x)
+        y = Add(z, r)
+    }
+"""
+
+
+@pytest.mark.parametrize("text", [IF, LOOP], ids=["a branch", "a loop"])
+def test_what_is_carried_need_not_read_what_it_takes(text: str) -> None:
+    """For x = -1 both programs are defined, and differ, where the branch is not taken or the loop makes no turn."""
+    models = [onnx.parser.parse_model(text.replace("RELU", name)) for name in ("Relu", "Identity")]
+    left, right = map(eqsat.from_onnx, models)
+    forged = Forged(left, right)
+    assert forged.stored("Opaque")
     [log] = [i for i in forged.stored("Un") if forged.numbered.terms.rows[i][1] == ("log",)]
     power = forged.of("exp", log)
     forged.say(rule="exponential-of-log", at=power)

@@ -74,6 +74,32 @@ def test_integers_of_constants_do_not_overflow() -> None:
     forged.seal_error("overflows")
 
 
+def test_a_sum_that_cancels_may_overflow() -> None:
+    """2**124 + 2**64 - 2**124 is zero in int64, and in float64."""
+    forged = Forged(lambda x: x, lambda x: x + 1, "int64")
+    left, right = (
+        forged.term("Cat", [], *[forged.term("Full", [n, 1, "int64"]) for n in numbers])
+        for numbers in ((2**62, 2**32, 2**62), (2**62, 2**32, -(2**62)))
+    )
+    product = forged.term("MM", [1, 1, 3, 1], left, right)
+    forged.say(values=[product, forged.term("Full", [0, 1, "int64"])])
+    forged.seal_error("too large to see")
+
+
+def test_a_large_unsigned_integer_is_not_below_zero() -> None:
+    """2**64 - 1 is not -1."""
+    stored = [np.array([first, 2, 3, 4], np.float32) for first in (2.0**64, -1.0)]
+    forged = Forged(lambda x: x * stored[0], lambda x: x * stored[1])
+    large, small = forged.stored("Const")
+    rest = [forged.term("Full", [float(n), 1, "float32"]) for n in (2, 3, 4)]
+    first = forged.of("cast:float32", forged.term("Full", [2**64 - 1, 1, "uint64"]))
+    whole, other = forged.term("Cat", [], first, *rest), forged.array(stored[1])
+    forged.say(values=[large, whole])
+    forged.say(values=[small, other])
+    forged.say(values=[whole, other])
+    forged.seal_error("units apart")
+
+
 def test_integers_that_steer_do_not_overflow() -> None:
     """Where 2**31 - 1 and 1 add up to less than zero."""
     forged = Forged(eqsat.tanh, lambda x: x, "float32")
