@@ -1,20 +1,23 @@
 """Writes root-mean-square norms of a result as runtimes know them: over the mean of squares, with a scale.
 
 Optimising moves a norm's scale into the weights behind it, and factors into and out of its sum of squares. Both save
-arithmetic, but a runtime finds a norm by its nodes: onnxruntime 1.32 executes Pow, ReduceMean, Add, Sqrt, Div and Mul by
-a vector as one operator, and any of them missing as what they are (papers/runtimes.md).
+arithmetic, but a runtime finds a norm by its nodes: onnxruntime 1.32 executes Pow, ReduceMean, Add, Sqrt, Div and Mul
+by a vector as one operator, and none of them so where one is missing (papers/runtimes.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 
+from eqsat.errors import InputError
 from eqsat.frontends.onnx.read.written import FileNode
+from eqsat.frontends.onnx.write.model import least_opset
+from eqsat.frontends.onnx.write.plan import plan
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, rebuilt
@@ -38,26 +41,42 @@ def norms_scaled(program: Program) -> tuple[Program, list[tuple[Term, Term]]]:
     """A program of a file, up to rounding, in which the norms that the file does not have as they are have a scale.
 
     Returns:
-        the program itself where there are none; and pairs of equal values, operands first: what each norm is of, and the
-        norm, before and after.
+        the program itself where there are none; and pairs of equal values, before and after, operands first: each
+        norm, and what it is of.
     """
-    own = {result for each in program.written for result in each.results if result is not None}
+    scaled = _scaled(program)
+    norms = _norms(program, scaled)
+    if not norms:
+        return program, []
     whole = any(isinstance(each.spec, FileNode) and each.spec.proto().op_type in _WHOLE for each in program.written)
-    scaled = _scaled(program) if own else {}
     made: dict[Term, Term] = {}
     equal: list[tuple[Term, Term]] = []
-    for term in program.terms() if own else ():
-        as_read = term in own and term in scaled and own.issuperset(scaled[term])
-        found = None if as_read else _norm(term)
+    for term in program.terms():
         made[term] = rebuilt(term, [made[arg] for arg in term.args])
-        if found is not None:
-            made[term] = _spelled(found, made[found.x], scaled.get(term), whole)
-            below = _multiple(found.x)[1]
-            equal += [(each, made[each]) for each in (below, term)]
-    if not equal:
-        return program, []
+        if term in norms:
+            norm = norms[term]
+            made[term] = _spelled(norm, made[norm.x], scaled.get(term), whole)
+            equal += [(each, made[each]) for each in (_multiple(norm.x)[1], term)]
     outputs = {name: made[term] for name, term in program.outputs.items()}
     return replace(program, outputs=outputs), list(dict.fromkeys(equal))
+
+
+def _norms(program: Program, scaled: Mapping[Term, Sequence[Term]]) -> dict[Term, _Norm]:
+    """The norms that the file does not have as they are, and that are not inside of what is one operator."""
+    own = {result for each in program.written for result in each.results if result is not None}
+    found: dict[Term, _Norm] = {}
+    for term in program.terms() if own else ():
+        as_read = term in own and term in scaled and own.issuperset(scaled[term])
+        norm = None if as_read else _norm(term)
+        if norm is not None:
+            found[term] = norm
+    if not found:
+        return {}
+    try:
+        written = plan(program, least_opset(program)).forms
+    except InputError:  # it has no ONNX form, which whoever writes it is told
+        return {}
+    return {term: norm for term, norm in found.items() if term in written}
 
 
 def _scaled(program: Program) -> dict[Term, list[Term]]:
