@@ -62,7 +62,7 @@ def norms_scaled(program: Program) -> tuple[Program, list[tuple[Term, Term]]]:
 
 
 def _norms(program: Program, scaled: Mapping[Term, Sequence[Term]]) -> dict[Term, _Norm]:
-    """The norms that the file does not have as they are, and that are not inside of what is one operator."""
+    """The norms that the file does not have as they are, and that are no part of what is written as one operator."""
     own = {result for each in program.written for result in each.results if result is not None}
     found: dict[Term, _Norm] = {}
     for term in program.terms() if own else ():
@@ -76,7 +76,7 @@ def _norms(program: Program, scaled: Mapping[Term, Sequence[Term]]) -> dict[Term
         written = plan(program, least_opset(program)).forms
     except InputError:  # it has no ONNX form, which whoever writes it is told
         return {}
-    return {term: norm for term, norm in found.items() if term in written}
+    return {term: norm for term, norm in found.items() if term in written and norm.x in written[term].terms()}
 
 
 def _scaled(program: Program) -> dict[Term, list[Term]]:
