@@ -24,7 +24,7 @@ LOADING = 60.0
 
 
 def check_sizes(files: Iterable[Path], sizes: Mapping[str, int]) -> None:
-    """Refuse a size of a dynamic dimension that no model has. A model that cannot be read is refused in its row, and may
+    """Refuse a size of a dynamic dimension that no model has. One that cannot be read is refused in its row, and may
     have it.
 
     Raises:

@@ -95,7 +95,7 @@ def test_streams_on_the_command_line(tmp_path: Path) -> None:
 
     code, text = run("--why-not", f"{SCORES}+{VALUES}", "--json", "-")
     assert (code, json.loads(text)["kernels"]) == (0, [SCORES, VALUES])
-    for names in (f"{SCORES}+{VALUES}+{OUT}", "+", f"{SCORES}+", f" + {OUT}"):
+    for names in (f"{SCORES}+{VALUES}+{OUT}", "+", f"{SCORES}+", f"+{OUT}"):
         code, text = run("--why-not", names)
         assert code == 3
         assert f"KERNEL+KERNEL; got {names}" in text
