@@ -7,6 +7,7 @@ The stages in order, each a function from value to value:
     choose      Found      -> Selection   which cover each form gets                        eqsat/pipeline/selection.py
     assemble    Selection  -> Assembled   plan, lift, fold                                  eqsat/pipeline/assemble.py
     verify      Assembled  -> Check       against the source, on random inputs              eqsat/pipeline/assemble.py
+    spelled     Assembled  -> Assembled   norms as runtimes know them, and checked          eqsat/pipeline/assemble.py
     describe    Assembled  -> Result      explanation and report                            eqsat/pipeline/describe.py
     measured    Results    -> Results     the fastest first, where they can run here        eqsat/pipeline/measured.py
 
@@ -28,7 +29,7 @@ from eqsat.egraph.saturate import warm_up
 from eqsat.errors import CheckFailed, EqsatError
 from eqsat.extract.device.table import DeviceLike
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.assemble import assemble, plan_written, verify
+from eqsat.pipeline.assemble import assemble, plan_written, spelled, verify
 from eqsat.pipeline.describe import describe
 from eqsat.pipeline.failures import fallback, what_passes
 from eqsat.pipeline.ranking import alternative_rows
@@ -122,7 +123,9 @@ def optimize(
 
     def made(selection: Selection, explaining: float = asked.explain_time) -> Result:
         whole = assemble(problem, selection, written, run)
-        return describe(problem, whole, written.plan, verify(problem, whole, run), explaining, run)
+        checked = verify(problem, whole, run)
+        whole, same = spelled(problem, whole, run)
+        return describe(problem, whole, written.plan, checked + same, explaining, run)
 
     def as_written() -> tuple[Result, Selection]:
         kept = selections[0].keep(selections[0].changed(), "measured")

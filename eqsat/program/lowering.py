@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from eqsat.base.numerics import Array, lowest
+from eqsat.base.numerics import Array, is_float, lowest
 from eqsat.errors import InputError
 from eqsat.layout import arithmetic as lay
 from eqsat.layout.arithmetic import Layout
@@ -180,7 +180,11 @@ def reduce(term: Term, args: Sequence[Node]) -> Node:
 def _reduced(kind: str, length: int, node: Node) -> Node:
     if length > 1:
         return make("Red", (kind, length), (node,))
-    return constant(0, node.size, "int64") if kind in ("argmax", "argmin") else node
+    if kind in ("argmax", "argmin"):
+        return constant(0, node.size, "int64")
+    if kind == "sum" and is_float(node.dtype):  # sums begin at 0: that of -0 is 0
+        return make("Bin", ("add",), (node, constant(0, node.size, node.dtype)))
+    return node
 
 
 def conv(term: Term, args: Sequence[Node]) -> Node:

@@ -23,6 +23,24 @@ LATE = 2.0
 LOADING = 60.0
 
 
+def check_sizes(files: Iterable[Path], sizes: Mapping[str, int]) -> None:
+    """Refuse a size of a dynamic dimension that no model has. One that cannot be read is refused in its row, and may
+    have it.
+
+    Raises:
+        InputError: no model has the dimension.
+    """
+    left = set(sizes)
+    for path in files:
+        try:
+            left -= set(named_sizes(path, sizes))
+        except InputError:
+            return
+    for name in sizes:
+        if name in left:
+            raise InputError(f"--shape {name} names no dynamic dimension of an input of any model; leave it out")
+
+
 def tasks(
     models: Mapping[str, Path],
     devices: Sequence[str],

@@ -160,7 +160,7 @@ def test_the_programs_of_a_bundle_are_apart() -> None:
 
 def test_the_command_counts_outcomes_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     told = printed("fuzz", "--kind", "bombs", "--minutes", "0", "-o", tmp_path / "one")
-    assert told == ""
+    assert told.startswith("no case was judged: ")
     few = "fuzz", "--programs", "2", "--models", "2", "--seed", "1", "-o"
     first = document(*few, tmp_path / "one")
     assert first["cases"] == BLOCK + 1 + 2

@@ -95,9 +95,10 @@ def test_streams_on_the_command_line(tmp_path: Path) -> None:
 
     code, text = run("--why-not", f"{SCORES}+{VALUES}", "--json", "-")
     assert (code, json.loads(text)["kernels"]) == (0, [SCORES, VALUES])
-    code, text = run("--why-not", f"{SCORES}+{VALUES}+{OUT}")
-    assert code == 3
-    assert "KERNEL+KERNEL" in text
+    for names in (f"{SCORES}+{VALUES}+{OUT}", "+", f"{SCORES}+", f"+{OUT}"):
+        code, text = run("--why-not", names)
+        assert code == 3
+        assert f"KERNEL+KERNEL; got {names}" in text
     code, text = run("--json", "-")
     (lines,) = json.loads(text)["streams"].values()
     assert "on chip" in lines[-1]

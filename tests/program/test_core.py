@@ -111,11 +111,32 @@ def test_folding_constants_keeps_the_values(p: Program) -> None:
         (ops.full(3, (2, 0)), {"Full": 1}),
         (ops.concat([X, ops.full(0, (2, 0, 4))], 1), {"In": 1}),
         (ops.pool("max", X, (4,)), {"In": 1, "Red": 1}),
-        (ops.pool("sum", X, (1,)), {"In": 1}),
+        (ops.pool("max", X, (1,)), {"In": 1}),
+        (ops.sum_(ops.unsqueeze(ops.cast(X, "int32"), 0), 0), {"In": 1, "Un": 1}),
     ],
 )
 def test_views_cost_nothing_and_compose(term: Term, expected: dict[str, int]) -> None:
     assert ops_of(term) == expected
+
+
+@pytest.mark.parametrize(
+    ("term", "negative"),
+    [
+        (ops.sum_(X, 0), False),
+        (ops.sum_(ops.unsqueeze(X, 0), 0), False),
+        (ops.pool("sum", X, (1,)), False),
+        (ops.matmul(ops.full(1.0, (2, 3, 1)), ops.slice_(X, [0, 0, 0], [2, 1, 4])), False),
+        (ops.reduce("prod", ops.unsqueeze(X, 0), 0), True),
+        (ops.amax(ops.unsqueeze(X, 0), 0), True),
+        (ops.pool("max", X, (1,)), True),
+    ],
+)
+def test_sums_of_negative_zeros_are_zero_however_few_they_add(term: Term, negative: bool) -> None:
+    program = Program((X,), {"y": term})
+    zeros = {"x": np.full(X.shape, -0.0, np.float32)}
+
+    for found in (program.run(zeros), core.lower(program).run(zeros)):
+        assert set(np.signbit(found["y"]).flat) == {negative}
 
 
 @pytest.mark.parametrize(

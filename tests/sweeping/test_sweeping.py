@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 import eqsat
-from eqsat.sweeping.model import largest_first, tasks
+from eqsat.sweeping.model import check_sizes, largest_first, tasks
 from support.cli import eqsat as command
 from support.cli import printed, refusal
 from support.cluster import local_cluster
@@ -55,6 +55,19 @@ def test_a_sweep_says_what_each_model_gains_and_which_rules_have_a_part_in_it(sw
     page = (swept / "sweep.html").read_text()
     assert "matmul-of-constants-right" in page
     assert page.count("<tr><td") == 8 + len(data["rules"])
+
+
+def test_a_size_that_no_model_has_is_refused(models: list[Path], tmp_path: Path) -> None:
+    line = refusal("sweep", *models, "--shape", "batch=2", "-o", tmp_path / "out")
+    assert line == "--shape batch names no dynamic dimension of an input of any model; leave it out"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_size_that_one_model_has_is_taken_for_all(models: list[Path], tmp_path: Path) -> None:
+    dynamic = onnx.load(models[0])
+    dynamic.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(dynamic, tmp_path / "dynamic.onnx")
+    check_sizes([models[0], tmp_path / "dynamic.onnx"], {"batch": 2})
 
 
 def test_the_largest_models_come_first(tmp_path: Path) -> None:

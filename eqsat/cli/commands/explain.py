@@ -60,18 +60,19 @@ def explain(
 
     if why_not is not None and html is not None:
         raise InputError("--html: the page is of the steps to a result; leave out --why-not")
+    pair = _pair(why_not) if why_not is not None and "+" in why_not else None
     keep_stdout({"--html": html})
     check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
     budget = begun(context, time_limit)
     program = load(model, shape, budget, head=True)
     with budget.stage("rules"):
         rules = select(None, None, rules_file, budget.left("rules"))
-    if why_not is not None and "+" not in why_not:
+    if why_not is not None and pair is None:
         _why_not(program, why_not, device, time_limit, numerics, rules, json_file)
         return
-    if why_not is not None:
+    if pair is not None:
         best = optimise(program, device, budget, numerics, rules)
-        _why_apart(best, why_not, device, json_file)
+        _why_apart(best, pair, device, json_file)
         return
     best = optimise(program, device, budget, numerics, rules, explain_time=EXPLAIN_SECONDS)
     if html is not None:
@@ -107,15 +108,24 @@ def _why_not(
         typer.echo(why_not_text(found, text_width()))
 
 
-def _why_apart(best: Result, names: str, device: str, json_file: str | None) -> None:
+def _pair(names: str) -> tuple[str, str]:
+    """The names of two kernels.
+
+    Raises:
+        InputError: there are more, or one is missing.
+    """
+    first, _, second = (part.strip() for part in names.partition("+"))
+    if not first or not second or "+" in second:
+        raise InputError(f"--why-not takes a rule, or two kernels as KERNEL+KERNEL; got {names}")
+    return first, second
+
+
+def _why_apart(best: Result, pair: tuple[str, str], device: str, json_file: str | None) -> None:
     from eqsat.cli.shared.output import answer, text_width
     from eqsat.explain.narration import apart_text
     from eqsat.extract.device.table import device as find_device
     from eqsat.inspection.why_apart import why_apart
 
-    pair = tuple(name.strip() for name in names.split("+"))
-    if len(pair) != 2:
-        raise InputError(f"--why-not takes a rule, or two kernels as KERNEL+KERNEL; got {names}")
     found = why_apart(best.plan, pair, find_device(device))
     if answer(found, json_file):
         typer.echo(apart_text(found, text_width()))

@@ -108,6 +108,8 @@ def fuzz(
     faults = _shrunk(found, files, output)
     words = {name: dict(sorted(count.items())) for name, count in sorted(found.words.items())}
     if answer({"schema": 1, "cases": found.cases, "outcomes": words, "faults": faults}, json_file):
+        if not words:
+            typer.echo("no case was judged: give more --minutes, or a number of --programs or --models above 0")
         for name, count in words.items():
             typer.echo(f"{name}: {', '.join(f'{word} {n}' for word, n in count.items())}")
         for fault in faults:

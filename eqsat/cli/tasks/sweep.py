@@ -81,7 +81,7 @@ def sweep(
     from eqsat.language.rule import Policy
     from eqsat.runs.run import run
     from eqsat.runs.store import Store
-    from eqsat.sweeping.model import largest_first, tasks
+    from eqsat.sweeping.model import check_sizes, largest_first, tasks
     from eqsat.sweeping.page import page
     from eqsat.sweeping.table import FILE, document, read, row, worse
 
@@ -94,10 +94,12 @@ def sweep(
             raise unknown("policy", policy, get_args(Policy))
     files = named(models)
     before = read(against) if against is not None else []
+    sizes = parse_shapes(shape)
+    check_sizes(files.values(), sizes)
     make_folder(output)
     count = workers or os.cpu_count() or 1
     memory = int(memory_limit * 1e9) if memory_limit is not None else max(_LEAST_MEMORY, machine_memory(None) // count)
-    asked = list(tasks(files, chosen, policies, parse_shapes(shape), time_limit, memory))
+    asked = list(tasks(files, chosen, policies, sizes, time_limit, memory))
     check_kept(files.values(), output, (RESULTS, FILE, PAGE), json_file)
     found: dict[str, Row] = {}
     known = 0
