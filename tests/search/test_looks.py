@@ -91,6 +91,25 @@ def test_what_other_programs_crowd_out_is_found_where_the_best_one_is_covered_by
     assert alone["egraph"]["stop"] == "saturated"
 
 
+def test_a_program_is_covered_by_itself_as_long_as_that_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cover is a better guess at the leaves for the next."""
+    asked = judged(attention(), "mi300x", "reassociate", None, None, 0.0, 1, "latency", None, None, False, 1)
+    snapshot = Snapshot.from_core(lower(attention()).roots)
+    first = cover(snapshot, "mi300x")
+    begun: list[int] = []
+
+    def alone(best: CoverResult, *given: Any) -> CoverResult:
+        begun.append(best.cost)
+        return replace(best, cost=best.cost - (len(begun) < 4))
+
+    monkeypatch.setattr(form, "cover_alone", alone)
+    monkeypatch.setattr(form, "settled", lambda found, other, *given: replace(found, cost=other.cost))
+    sought = form.Sought(asked, snapshot, (), TimeBudget(60.0))
+    found = form._covered_alone(Deadline(60.0, lambda: False), sought, Solved(snapshot, first))
+    assert begun == [first.cost - i for i in range(4)]
+    assert found.cover.cost == first.cost - 3
+
+
 @pytest.mark.parametrize(("left", "whole"), [(10.0, True), (3.0, True), (1.9, True), (1.7, False), (1.0, False)])
 def test_the_second_look_keeps_all_kernels_as_long_as_the_time_suffices_for_quick_ones(
     left: float, whole: bool
