@@ -511,6 +511,30 @@ def test_what_a_loop_collects_is_stacked(steps: int) -> None:
     assert_computes_the_same(original, program)
 
 
+@pytest.mark.parametrize("outputs", [1, 4])
+@pytest.mark.parametrize("given", [{}, {"sorted": 0}, {"sorted": 0, "axis": 1}, {"sorted": 1, "axis": -1}])
+def test_unique_values_come_in_the_order_asked_for(given: dict[str, int], outputs: int) -> None:
+    names = ["y", "first", "inverse", "counts"][:outputs]
+    types = [helper.make_tensor_value_info(name, INT64, None) for name in names]
+    w = np.array([[2, 0, 2, 1], [3, 0, 3, 2]])
+    original = model([node("Unique", ["w"], names, **given)], {}, types, {"w": w})
+    assert_computes_the_same(original, from_onnx(original))
+
+
+def test_axes_are_inserted_at_once_in_bodies_of_old_opsets() -> None:
+    body = helper.make_graph(
+        [node("Unsqueeze", ["w"], ["row"], axes=[3, -4]), node("Identity", ["go_on"], ["still"])],
+        "body",
+        [value("i", (), INT64), value("go_on", (), BOOL)],
+        [value("still", (), BOOL), value("row", (1, 2, 3, 1))],
+    )
+    nodes = [node("Loop", ["steps", ""], ["rows"], body=body), node("Add", ["rows", "x"], ["y"])]
+    constants = {"w": np.ones((2, 3), np.float32), "steps": np.int64(2)}
+    original = model(nodes, {"x": (1,)}, ["y"], constants, opset=11)
+    program = from_onnx(original)
+    assert program.outputs["y"].shape == (2, 1, 2, 3, 1)
+
+
 def test_a_long_scan_runs_along_any_axis_in_both_directions() -> None:
     body = helper.make_graph(
         [

@@ -1,7 +1,7 @@
 """onnx's reference operators with limits: a few numbers in a file could make them run forever or fill the memory.
 
 They replace onnx's own operators in its reference evaluator, inside bodies too. Work is counted per run of an opaque
-operator, including everything nested in it.
+operator, including everything nested in it. Operators that onnx (1.23) computes otherwise than it says are here, too.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _SIZES: dict[str, Callable[..., float]] = {
 def bounded_operators() -> list[Any]:
     """Classes for `ReferenceEvaluator(new_ops=...)`."""
     sized = [_sized(name, size) for name, size in _SIZES.items()]
-    return [*sized, _loop(), _scan()]
+    return [*sized, _loop(), _scan(), _unique(), _unsqueeze()]
 
 
 def _original(module: str, name: str) -> Any:
@@ -175,3 +175,27 @@ def _no_rows(value: ValueInfoProto) -> Array:
     if known is None or known.static is None or known.code not in DTYPE_OF_CODE:
         raise InputError(f"a loop takes no turn, and its body declares no type and shape of {value.name!r}")
     return np.empty((0, *known.static), np_dtype(DTYPE_OF_CODE[known.code]))
+
+
+def _unique() -> Any:
+    """Onnx's sorts what is asked for in the order of its first places, if no places are asked for, and takes rows of
+    the operand in place of its elements, if they are."""
+
+    def run(self: Any, x: Array, axis: int | None = None, sorted: int | None = None) -> tuple[Array, ...]:
+        along, values = (0, x.reshape(-1)) if axis is None else (axis, x)
+        y, first, inverse, counts = np.unique(values, True, True, True, axis=along)
+        order = np.arange(first.size) if sorted else np.argsort(first)
+        rank = np.argsort(order)
+        places = (found.astype(np.int64) for found in (first[order], rank[inverse.reshape(-1)], counts[order]))
+        return (np.take(y, order, along), *places)[: len(self.onnx_node.output)]
+
+    return type("Unique", (_original("op_unique", "Unique"),), {"op_domain": "", "_run": run})
+
+
+def _unsqueeze() -> Any:
+    """Until opset 13 onnx's inserts one axis after the other, as their places are not meant."""
+
+    def run(self: Any, x: Array, axes: Sequence[int]) -> tuple[Array]:
+        return (np.expand_dims(x, tuple(np.asarray(axes).reshape(-1).tolist())),)
+
+    return type("Unsqueeze", (_original("op_unsqueeze", "Unsqueeze_13"),), {"op_domain": "", "_run": run})
