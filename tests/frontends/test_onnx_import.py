@@ -495,67 +495,6 @@ def test_what_a_loop_carries_keeps_the_shape_that_its_body_declares() -> None:
         )
 
 
-@pytest.mark.parametrize("steps", [0, 2, UNROLLED])
-def test_what_a_loop_collects_is_stacked(steps: int) -> None:
-    """onnx's reference lays it end to end, as (3 * steps, 2), and fails without a step."""
-    body = helper.make_graph(
-        [node("Neg", ["carried"], ["out"]), node("Identity", ["go_on"], ["still"]), node("Tanh", ["carried"], ["row"])],
-        "body",
-        [value("i", (), INT64), value("go_on", (), BOOL), value("carried", (3, 2))],
-        [value("still", (), BOOL), value("out", (3, 2)), value("row", (3, 2))],
-    )
-    nodes = [node("Loop", ["steps", "", "w"], ["h", "rows"], body=body), node("Add", ["rows", "x"], ["y"])]
-    original = model(nodes, {"x": (3, 2)}, ["y"], {"steps": np.int64(steps), "w": np.ones((3, 2), np.float32)})
-    program = from_onnx(original)
-    assert program.outputs["y"].shape == (steps, 3, 2)
-    assert_computes_the_same(original, program)
-
-
-@pytest.mark.parametrize("outputs", [1, 4])
-@pytest.mark.parametrize("given", [{}, {"sorted": 0}, {"sorted": 0, "axis": 1}, {"sorted": 1, "axis": -1}])
-def test_unique_values_come_in_the_order_asked_for(given: dict[str, int], outputs: int) -> None:
-    names = ["y", "first", "inverse", "counts"][:outputs]
-    types = [helper.make_tensor_value_info(name, INT64, None) for name in names]
-    w = np.array([[2, 0, 2, 1], [3, 0, 3, 2]])
-    original = model([node("Unique", ["w"], names, **given)], {}, types, {"w": w})
-    assert_computes_the_same(original, from_onnx(original))
-
-
-def test_axes_are_inserted_at_once_in_bodies_of_old_opsets() -> None:
-    body = helper.make_graph(
-        [node("Unsqueeze", ["w"], ["row"], axes=[3, -4]), node("Identity", ["go_on"], ["still"])],
-        "body",
-        [value("i", (), INT64), value("go_on", (), BOOL)],
-        [value("still", (), BOOL), value("row", (1, 2, 3, 1))],
-    )
-    nodes = [node("Loop", ["steps", ""], ["rows"], body=body), node("Add", ["rows", "x"], ["y"])]
-    constants = {"w": np.ones((2, 3), np.float32), "steps": np.int64(2)}
-    original = model(nodes, {"x": (1,)}, ["y"], constants, opset=11)
-    program = from_onnx(original)
-    assert program.outputs["y"].shape == (2, 1, 2, 3, 1)
-
-
-def test_a_long_scan_runs_along_any_axis_in_both_directions() -> None:
-    body = helper.make_graph(
-        [
-            node("Mul", ["state", "half"], ["less"]),
-            node("Add", ["less", "row"], ["next"]),
-            node("Neg", ["less"], ["out"]),
-        ],
-        "body",
-        [value("state", (2,)), value("row", (2,))],
-        [value("next", (2,)), value("out", (2,))],
-    )
-    given = {"num_scan_inputs": 1, "scan_input_directions": [1], "scan_output_directions": [1]}
-    axes = {"scan_input_axes": [-1], "scan_output_axes": [1]}
-    scan = node("Scan", ["start", "x"], ["last", "y"], body=body, **given, **axes)
-    outputs = [value("last", (2,)), value("y", (2, UNROLLED))]
-    original = model([scan], {"x": (2, UNROLLED)}, outputs, {"start": f32(1, 2), "half": np.float32(0.5)})
-    program = from_onnx(original)
-    assert program.opaque() == ["Scan"]
-    assert_computes_the_same(original, program)
-
-
 def test_a_scan_is_written_out_in_both_directions() -> None:
     """Running sums of the rows of x, from the end; the outputs are put in front of each other along axis 1."""
     body = helper.make_graph(
