@@ -64,9 +64,9 @@ def test_unique_values_come_in_the_order_asked_for(given: str, outputs: int) -> 
 
 def test_axes_are_inserted_at_once_in_bodies_of_old_opsets() -> None:
     assert_computes_the_same(
-        """main (float[1] x) => (float[2, 1, 2, 1, 3] y) <int64 n = {2}, float[2, 3] w = {1, 2, 3, 4, 5, 6}> {
-            rows = Loop (n, "") <body = body (int64 i, bool c) => (bool d, float[1, 2, 1, 3] row)
-                { row = Unsqueeze <axes = [2, -4]> (w) d = Identity (c) }>
+        """main (float[1] x) => (float[2, 1, 2, 1, 3] y) <int64 one = {1}, float[2, 3] w = {1, 2, 3, 4, 5, 6}> {
+            rows = Loop ("", "") <body = body (int64 i, bool c) => (bool d, float[1, 2, 1, 3] row)
+                { row = Unsqueeze <axes = [2, -4]> (w) d = Less (i, one) }>
             y = Add (rows, x) }""",
         opset=11,
         x=np.ones(1, np.float32),
