@@ -19,7 +19,7 @@ from eqsat.base.compare import scale
 from eqsat.base.numerics import Array, Precision, is_float, np_dtype
 from eqsat.check.demand import Demanded, Inputs, Moved
 from eqsat.check.wanted import Demand
-from eqsat.program.term import Term, topological
+from eqsat.program.term import Term, topological, unviewed
 
 Pair = tuple[Term, Term]
 """A value of the source and a value of the result that should be equal."""
@@ -85,7 +85,8 @@ class Rounding:
         """
         source, result = self.pair
         known = set(topological([source]))
-        new = frozenset(t for t in topological([result]) if t.op in ("constant", "full") and t not in known)
+        kept = known.union(_whole_exponents(result))
+        new = frozenset(t for t in topological([result]) if t.op in ("constant", "full") and t not in kept)
         numbers = frozenset(t for t in known if t.op == "full" and is_float(t.dtype) and _rounded(t))
         moves = [(result, found, new), (source, want, numbers)]
         for draw in range(DRAWS if new or numbers else 1):
@@ -129,6 +130,18 @@ def _rounded(number: Term) -> bool:
     mantissa, _ = frexp(float(number.attr("value")))
     digits = (1 - int(log2(float(ml_dtypes.finfo(np_dtype(number.dtype)).eps)))) // 2
     return isfinite(mantissa) and not (mantissa * 2**digits).is_integer()
+
+
+def _whole_exponents(root: Term) -> set[Term]:
+    """Exponents that are whole numbers, which are exact: moved, they would make NaN of negative numbers."""
+    exponents = {unviewed(term.args[1]) for term in topological([root]) if term.op == "pow"}
+    values = {term: _value(term) for term in exponents if term.op in ("constant", "full")}
+    return {term for term, value in values.items() if (value == np.rint(value)).all()}
+
+
+def _value(term: Term) -> Array:
+    value = term.attr("value")
+    return np.asarray(value if term.op == "full" else value.array, np.float64)
 
 
 def within(gaps: Array, squares: Array, draws: int) -> bool:

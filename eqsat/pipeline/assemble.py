@@ -10,6 +10,7 @@ from eqsat.base.memory_limit import in_use
 from eqsat.check.check import check
 from eqsat.check.part import Check, Special
 from eqsat.check.rounding import Pair
+from eqsat.errors import CheckFailed, EqsatError
 from eqsat.extract.plan.memory import lean_plan
 from eqsat.extract.plan.plan import Plan, folding_bytes
 from eqsat.extract.plan.stitch import Solved, Stitched, stitch
@@ -178,17 +179,19 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> Check:
         return found + check(before, after, seconds=run.left("check"), memory=memory)
 
 
-def spelled(problem: Problem, made: Assembled, run: Runner) -> tuple[Assembled, Check]:
+def spelled(problem: Problem, made: Assembled, run: Runner, refused: list[EqsatError]) -> tuple[Assembled, Check]:
     """A result whose norms are written as runtimes know them, and its comparison with the result itself. Its kernels
-    are the same. Exact results, and programs that no file was read for, stay as they are.
-
-    Raises:
-        CheckFailed: one differs.
+    are the same. Exact results, and programs that no file was read for, stay as they are; so does a result that
+    differs so, and the refusal is added to `refused`.
     """
     program, equal = made.program, []
     if not problem.asked.exact and not stays_source(made, run):
         program, equal = norms_scaled(made.program)
     memory = memory_left(problem)
     with run.budget.stage("check"):
-        found = check(made.program, program, seconds=run.left("check"), cuts=equal, special="placed", memory=memory)
+        try:
+            found = check(made.program, program, seconds=run.left("check"), cuts=equal, special="placed", memory=memory)
+        except CheckFailed as error:
+            refused.append(error)
+            return made, check(made.program, made.program)
     return replace(made, program=program), found

@@ -124,7 +124,7 @@ def optimize(
     def made(selection: Selection, explaining: float = asked.explain_time) -> Result:
         whole = assemble(problem, selection, written, run)
         checked = verify(problem, whole, run)
-        whole, same = spelled(problem, whole, run)
+        whole, same = spelled(problem, whole, run, refused)
         return describe(problem, whole, written.plan, checked + same, explaining, run)
 
     def as_written() -> tuple[Result, Selection]:

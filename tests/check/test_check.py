@@ -14,7 +14,7 @@ from eqsat.check.check import check
 from eqsat.check.demand import Demanded
 from eqsat.check.part import SPEED, TOLERANCE, Special
 from eqsat.errors import CheckFailed, CheckUndecided
-from eqsat.program import ops
+from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, topological
 
@@ -474,3 +474,13 @@ def test_values_are_compared_over_those_below(name: str) -> None:
             check(before, after, cuts=cuts)
     else:
         assert dict(check(before, after, cuts=cuts).parts) == parts
+
+
+def test_a_whole_exponent_says_nothing_of_rounding() -> None:
+    """Moved by one last place it would make NaN of negative numbers, and no other number of the result explained."""
+    x = ops.input("x", (2, 48))
+    source = composites.div(x, ops.sqrt(ops.sum_(composites.square(x), -1, True)))
+    mean = composites.mean(ops.elementwise("pow", x, ops.full_like(2, x)), -1, True)
+    factor = ops.constant(np.full(48, 1 / np.sqrt(48), np.float32))
+    result = composites.mul(composites.div(x, ops.sqrt(mean)), factor)
+    assert check(Program((x,), {"y": source}), Program((x,), {"y": result})).max_error < 1e-6

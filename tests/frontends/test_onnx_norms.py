@@ -128,6 +128,11 @@ UNCHANGED: dict[str, Callable[[Term], Term]] = {
     ),
     "a negative share": lambda x: over(x, scaled(total(x), -1.0)),
     "of maxima": lambda x: over(x, ops.reduce("max", composites.square(x), -1, True)),
+    "a share of few digits": lambda x: over(x, scaled(total(x), 1e-42)),
+    "an epsilon that would be 0": lambda x: composites.div(
+        x, ops.sqrt(composites.shifted(scaled(total(x), 1e30), 1e-30))
+    ),
+    "a share that would be 0": lambda x: over(x, total(scaled(x, 1e-25))),
     "not the root": lambda x: composites.div(x, composites.shifted(total(x), 0.001)),
 }
 
@@ -170,6 +175,38 @@ def test_a_norm_whose_scale_went_into_weights_is_one_operator_of_onnxruntime(tmp
     assert SCALE not in best.program.terms()
     assert "SimplifiedLayerNormalization" in executed(best.program, tmp_path)[0]
     assert best.report["check"]["passed"]
+
+
+def sum_alone() -> Program:
+    """x over the root of the sum of its squares: a norm times a number that float32 rounds."""
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        main (float[2, 48] x) => (float[2, 48] y) <float small = {0.001}, int64[1] last = {-1}>
+        { p = Mul(x, x) t = ReduceSum(p, last) e = Add(t, small) s = Sqrt(e) y = Div(x, s) }
+    """
+    return from_onnx(onnx.parser.parse_model(text))
+
+
+def test_a_norm_times_a_rounded_number_passes_the_check() -> None:
+    best = eqsat.optimize(sum_alone(), time_limit=10)
+
+    assert "fallback" not in best.report
+    assert any(term.op == "pow" for term in best.program.terms())
+
+
+def test_a_result_that_would_differ_with_its_norms_respelled_stays_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(program: Program) -> tuple[Program, list[tuple[Term, Term]]]:
+        return replace(program, outputs={"y": scaled(program.outputs["y"], 2)}), []
+
+    monkeypatch.setattr("eqsat.pipeline.assemble.norms_scaled", wrong)
+
+    source = sum_alone()
+    best = eqsat.optimize(source, time_limit=10)
+
+    x = np.random.default_rng(2).normal(size=(2, 48)).astype(np.float32)
+    np.testing.assert_allclose(best.program.run({"x": x})["y"], source.run({"x": x})["y"], 1e-5)
+    assert best.report["fallback"]["cause"] == "differs"
+    assert best.report["fallback"]["parts"] == 0
 
 
 def test_exact_results_are_not_respelled() -> None:

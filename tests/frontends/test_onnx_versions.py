@@ -79,6 +79,7 @@ READ: list[Row] = [
     ("ConvTranspose", 11, [IMAGE, f(2, 1, 3, 3)], (), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}, 1),
     ("Attention", 23, [f(1, 1, 4, 8), f(1, 1, 6, 8), f(1, 1, 6, 8)], (), {"softcap": -1.0}, 1),
     ("CumSum", 14, [X, np.array(1)], (1,), {}, 1),
+    ("CumSum", 14, [X[:, :0], np.array(1)], (1,), {"exclusive": 1}, 1),
     ("CumSum", 11, [X.astype(np.int64), np.array(-1)], (1,), {"exclusive": 1, "reverse": 1}, 1),
     ("GatherND", 12, [X, np.array([[[0], [2]], [[-1], [1]]])], (), {"batch_dims": 1}, 1),
     ("ScatterND", 13, [f(4, 2), np.array([[3], [-4]]), f(2, 2)], (1,), {}, 1),

@@ -183,7 +183,7 @@ def _cum_sum(node: Node) -> Term:
     x, axis = node.input(0), node.scalar(1)
     axis = ops.axis_of(int(axis), x.ndim)
     n = x.shape[axis]
-    if n == 1:
+    if n <= 1:
         return ops.full_like(0, x) if node.attr("exclusive", 0) else x
     reverse = bool(node.attr("reverse", 0))
     if node.attr("exclusive", 0):

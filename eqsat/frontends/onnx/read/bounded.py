@@ -1,24 +1,30 @@
 """onnx's reference operators with limits: a few numbers in a file could make them run forever or fill the memory.
 
 They replace onnx's own operators in its reference evaluator, inside bodies too. Work is counted per run of an opaque
-operator, including everything nested in it.
+operator, including everything nested in it. Operators that onnx (1.23) computes otherwise than it says are here, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from math import ceil, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eqsat.base.numerics import Array, np_dtype
 from eqsat.errors import InputError
+from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE
+from eqsat.frontends.onnx.file.types import declared
 from eqsat.program.sizes import FOLDED
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
 
 STEPS = 20_000
 """Nodes that the loops of one operator may run in total; this many take seconds."""
@@ -78,7 +84,7 @@ _SIZES: dict[str, Callable[..., float]] = {
 def bounded_operators() -> list[Any]:
     """Classes for `ReferenceEvaluator(new_ops=...)`."""
     sized = [_sized(name, size) for name, size in _SIZES.items()]
-    return [*sized, _loop()]
+    return [*sized, _loop(), _scan(), _unique(), _unsqueeze()]
 
 
 def _original(module: str, name: str) -> Any:
@@ -101,20 +107,95 @@ def _sized(name: str, size: Callable[..., float]) -> Any:
 
 
 def _loop() -> Any:
+    """A loop whose work is counted. Its collected values are stacked: onnx's (1.23) lays them end to end along their
+    first axis, and fails where no turn is taken."""
     original = _original("op_loop", "Loop")
 
-    def begin(self: Any, *args: Any) -> None:
-        original.__init__(self, *args)
-        run_body, nodes = self._run_body, len(self.body.rt_nodes_) + 1
-
-        def counted(inputs: Any, **kwargs: Any) -> Any:
-            outputs = run_body(inputs, **kwargs)
+    def run(self: Any, trips: Any, condition: Any, *states: Any, context: Any = None, body: Any = None, **given: Any):
+        turn, going, *taken = self.body.input_names
+        collected: list[list[Any]] = [[] for _ in range(self.K)]
+        step = 0
+        while condition and (trips is None or step < trips):
+            inputs = {**(context or {}), turn: np.array(step), going: condition}
+            condition, *outputs = self._run_body(inputs | dict(zip(taken, states, strict=True)), **given)
+            states = tuple(outputs[: self.N])
+            for values, value in zip(collected, outputs[self.N :], strict=True):
+                values.append(value)
+            step += 1
             work = _work.get()
             if work is not None:
                 sizes = [np.size(out) for out in outputs]
-                work.add(nodes, sum(sizes[: 1 + self.N]), sum(sizes[1 + self.N :]))
-            return outputs
+                work.add(len(self.body.rt_nodes_) + 1, 1 + sum(sizes[: self.N]), sum(sizes[self.N :]))
+        ends = self.body.onnx_graph_.output[1 + self.N :]
+        rows = [np.stack(values) if values else _no_rows(end) for values, end in zip(collected, ends, strict=True)]
+        return self._check_and_fix_outputs((*states, *rows))
 
-        self._run_body = counted
+    return type("Loop", (original,), {"op_domain": "", "_run": run})
 
-    return type("Loop", (original,), {"op_domain": "", "__init__": begin})
+
+def _scan() -> Any:
+    """A scan along any axes in both directions, as onnx's (1.23) is not. Its operands bound its work."""
+    original = _original("op_scan", "Scan")
+
+    def begin(self: Any, *args: Any) -> None:
+        import_module("onnx.reference.op_run").OpRun.__init__(self, *args)  # onnx's own refuses axes and directions
+
+    def run(self: Any, *args: Any, context: Any = None, bindings: Any = None, **_: Any):
+        names, first = self.body.input_names, len(args) - self.num_scan_inputs
+        states: Sequence[Any] = args[:first]
+        scanned = _turned(args[first:], self.scan_input_axes, self.scan_input_directions, back=False)
+        ends = self.body.onnx_graph_.output[first:]
+        collected: list[list[Any]] = [[] for _ in ends]
+        for rows in zip(*scanned, strict=True):
+            given = dict(zip(names, [*states, *rows], strict=True))
+            outputs = self._run_body({**(context or {}), **given}, bindings=bindings)
+            states = outputs[:first]
+            for values, value in zip(collected, outputs[first:], strict=True):
+                values.append(value)
+        made = [np.stack(values) if values else _no_rows(end) for values, end in zip(collected, ends, strict=True)]
+        results = _turned(made, self.scan_output_axes, self.scan_output_directions, back=True)
+        return self._check_and_fix_outputs((*states, *results))
+
+    return type("Scan", (original,), {"op_domain": "", "__init__": begin, "_run": run})
+
+
+def _turned(arrays: Sequence[Array], axes: Sequence[int], backward: Sequence[int], back: bool) -> list[Array]:
+    """Arrays with the axis of their steps first and in the order of the steps, or back from that."""
+    found = []
+    for i, array in enumerate(arrays):
+        axis = axes[i] if axes else 0
+        moved = np.moveaxis(array, 0, axis) if back else np.moveaxis(array, axis, 0)
+        found.append(np.flip(moved, axis if back else 0) if backward and backward[i] else moved)
+    return found
+
+
+def _no_rows(value: ValueInfoProto) -> Array:
+    """What a loop collects of a value of its body in no turn."""
+    known = declared(value)
+    if known is None or known.static is None or known.code not in DTYPE_OF_CODE:
+        raise InputError(f"a loop takes no turn, and its body declares no type and shape of {value.name!r}")
+    return np.empty((0, *known.static), np_dtype(DTYPE_OF_CODE[known.code]))
+
+
+def _unique() -> Any:
+    """Onnx's sorts what is asked for in the order of its first places, if no places are asked for, and takes rows of
+    the operand in place of its elements, if they are."""
+
+    def run(self: Any, x: Array, axis: int | None = None, sorted: int | None = None) -> tuple[Array, ...]:
+        along, values = (0, x.reshape(-1)) if axis is None else (axis, x)
+        y, first, inverse, counts = np.unique(values, True, True, True, axis=along)
+        order = np.arange(first.size) if sorted else np.argsort(first)
+        rank = np.argsort(order)
+        places = (found.astype(np.int64) for found in (first[order], rank[inverse.reshape(-1)], counts[order]))
+        return (np.take(y, order, along), *places)[: len(self.onnx_node.output)]
+
+    return type("Unique", (_original("op_unique", "Unique"),), {"op_domain": "", "_run": run})
+
+
+def _unsqueeze() -> Any:
+    """Until opset 13 onnx's inserts one axis after the other, as their places are not meant."""
+
+    def run(self: Any, x: Array, axes: Sequence[int]) -> tuple[Array]:
+        return (np.expand_dims(x, tuple(np.asarray(axes).reshape(-1).tolist())),)
+
+    return type("Unsqueeze", (_original("op_unsqueeze", "Unsqueeze_13"),), {"op_domain": "", "_run": run})

@@ -29,6 +29,9 @@ _NEAR_ONE = 1e-6
 """Factors of a norm that differ from 1 by the rounding of their constants."""
 
 
+_FLOAT32 = np.finfo(np.float32)
+
+
 class _Norm(NamedTuple):
     """factor * x / sqrt(mean(x^2) + epsilon), along the last axis."""
 
@@ -151,11 +154,19 @@ def _of(x: Term, term: Term) -> _Norm | None:
         if epsilon is None or epsilon < 0:
             continue
         share = _squares(total, x)
-        if share is None or share <= 0:
+        if share is None or not _normal(share):
             continue
         share = 1.0 if abs(share - 1) < _NEAR_ONE else share
-        return _Norm(x, 1 / sqrt(share), epsilon / share)
+        norm = _Norm(x, 1 / sqrt(share), epsilon / share)
+        if _normal(norm.factor) and (not epsilon or _normal(norm.epsilon)):
+            return norm
     return None
+
+
+def _normal(number: float) -> bool:
+    """Whether a number is positive, and neither overflows float32 nor loses digits there. A row of zeros is divided by
+    the root of epsilon, which may not become 0."""
+    return float(_FLOAT32.tiny) <= number <= float(_FLOAT32.max)
 
 
 def _squares(term: Term, x: Term) -> float | None:
