@@ -16,8 +16,8 @@ def best_search(problem: Problem, run: Runner) -> tuple[Problem, dict[Form, Foun
 
     Equal parts are searched once, but one kernel or launch may serve two: so neighbours are joined where that gains,
     and a small program is searched whole as well. The cheaper result counts."""
-    reserve(problem, run)
-    problem, found = across_cuts(problem, search(problem, run), run)
+    found = search(problem, run, lambda written: reserve(problem, written, run))
+    problem, found = across_cuts(problem, found, run)
     failed = any(x.failed is not None for x in found.values())
     whole = problem.uncut() if run.left("solve") > 0 and not failed else None
     if whole is None:

@@ -29,13 +29,14 @@ Pair = tuple[Segment, Segment]
 _WITHOUT_PRODUCT = ("copy", "pointwise", "reduction", "row")
 
 
-def reserve(problem: Problem, run: Runner) -> None:
-    """Reserve time for joining neighbours, where it would suffice for some."""
-    sizes, forms = problem.sizes(), (part.form for part in problem.parts)
-    expected = [limits.JOINING.expected(sizes[a] + sizes[b]) for a, b in set(pairwise(forms))]
-    most = limits.JOINING.share * run.budget.limit
-    worth = problem.asked.device.fuses and min(expected, default=most) < most
-    run.budget.expect("join", min(sum(expected), most) if worth else 0.0)
+def reserve(problem: Problem, written: Mapping[Form, Solved], run: Runner) -> None:
+    """Reserve time for joining neighbours, by the covers of the parts as written."""
+    sizes, pairs = problem.sizes(), set[tuple[Form, Form]]()
+    for first, second in pairwise(problem.parts):
+        if problem.asked.device.fuses and _reached_across(first, second, written[first.form]):
+            pairs.add((first.form, second.form))
+    expected = sum(limits.JOINING.expected(sizes[a] + sizes[b]) for a, b in pairs)
+    run.budget.expect("join", min(expected, limits.JOINING.share * run.budget.limit))
 
 
 def across_cuts(problem: Problem, found: dict[Form, Found], run: Runner) -> tuple[Problem, dict[Form, Found]]:
@@ -68,7 +69,7 @@ def _joinable(problem: Problem, found: Mapping[Form, Found]) -> dict[int, Segmen
         readers.update(part.leaves.values())
     joinable = {}
     for at, (first, second) in enumerate(pairwise(problem.parts)):
-        if _reached_across(first, second, found[first.form]):
+        if _reached_across(first, second, found[first.form].cheapest):
             inside = set(second.leaves.values())
             whole = joined(first, second, {root for root in first.roots if readers[root] > (root in inside)})
             if len(topological(whole.form)) <= HUGE:
@@ -76,13 +77,12 @@ def _joinable(problem: Problem, found: Mapping[Form, Found]) -> dict[int, Segmen
     return joinable
 
 
-def _reached_across(first: Segment, second: Segment, found: Found) -> bool:
+def _reached_across(first: Segment, second: Segment, solved: Solved) -> bool:
     """Whether the second of two parts reads what a kernel without a product writes: kernels that read it may make it on
     the way. A product writes its result in any case."""
-    cover = found.cheapest.cover
-    written = dict(zip(first.roots, found.cheapest.snapshot.roots, strict=True))
+    written = dict(zip(first.roots, solved.snapshot.roots, strict=True))
     read = {written[node] for node in second.leaves.values() if node in written}
-    return any(x.cls in read and x.family in _WITHOUT_PRODUCT for x in cover.chosen)
+    return any(x.cls in read and x.family in _WITHOUT_PRODUCT for x in solved.cover.chosen)
 
 
 def _look(

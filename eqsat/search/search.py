@@ -6,7 +6,7 @@ so that each has a fallback. Then they are searched, in several processes at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -111,11 +111,17 @@ def operators_of(problem: Problem, form: Form) -> list[Operator]:
     ]
 
 
-def search(problem: Problem, run: Runner) -> dict[Form, Found]:
-    """The best covers of all forms that are found in the time left."""
+def search(
+    problem: Problem, run: Runner, as_written: Callable[[Mapping[Form, Solved]], None] = lambda written: None
+) -> dict[Form, Found]:
+    """The best covers of all forms that are found in the time left. `as_written` is given their covers as written, once
+    these are found: it may reserve time by them."""
     sizes = problem.sizes()
     forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
-    work = _Work([problem.sought(form) for form in forms], [sizes[form] for form in forms], run)
+    sought = [problem.sought(form) for form in forms]
+    work = _Work(
+        sought, [sizes[form] for form in forms], run, lambda covers: as_written(dict(zip(forms, covers, strict=True)))
+    )
     work.reserve(0)
     with Crew(problem.asked, work.sizes, run) as crew:
         found = _alone(work) if crew.alone else _together(work, crew)
@@ -130,11 +136,13 @@ class _Work:
         sought: the forms.
         sizes: the nodes of each.
         run: the clock.
+        as_written: given the covers of the forms as written.
     """
 
     sought: Sequence[Sought]
     sizes: Sequence[int]
     run: Runner
+    as_written: Callable[[Sequence[Solved]], None]
 
     def reserve(self, begun: int) -> None:
         """Reserve time for the stages after the search if it changes so many forms. The others stay as written, and
@@ -182,6 +190,7 @@ def _alone(work: _Work) -> list[Found]:
     every = len(sought)
     prefetch = prefetched(sought[0], share(0, every), run) if sought else None
     written = [cover_written(one, share(i, every), run) for i, one in enumerate(sought)]
+    work.as_written(written)
     if sought and prefetch is None:
         _start_worker(sought[0].asked, run)
     found: list[Found] = []
@@ -208,6 +217,7 @@ def _together(work: _Work, crew: Crew) -> list[Found]:
     sought, run = work.sought, work.run
     covers = crew.each(cover_written, [(one,) for one in sought], range(len(sought)))
     written = [x if isinstance(x, Solved) else cover_at_once(one) for x, one in zip(covers, sought, strict=True)]
+    work.as_written(written)
     _start_worker(sought[0].asked, run)
     found: list[Found] = []
     while batch := work.next(len(found), crew.processes):

@@ -119,7 +119,7 @@ def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: i
     _, sought, _ = begun()
     run = Runner(TimeBudget(limit, clock=lambda: 0.0))
     size = int(1 / limits.SEARCH.first_look(1, fuses=True))
-    work = search._Work([sought] * 8, [size] * 8, run)
+    work = search._Work([sought] * 8, [size] * 8, run, lambda written: None)
     assert work.next(0, processes) == range(taken)
     lift = run.budget.expected["lift"]
     assert lift == pytest.approx(limits.AFTER.expected(limit, 8 * size, taken * size, 0.0)["lift"])
@@ -132,4 +132,4 @@ def test_forms_without_time_stay_as_written() -> None:
     _, sought, _ = begun()
     run = Runner(TimeBudget(60.0))
     run.budget.finish()
-    assert not search._Work([sought], [10], run).next(0, 1)
+    assert not search._Work([sought], [10], run, lambda written: None).next(0, 1)
