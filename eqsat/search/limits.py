@@ -48,9 +48,9 @@ class After:
 
     per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 3e-4, "lift": 1e-3, "report": 1e-4})
     most: float = 0.25
-    ample: float = 1.6
-    spare: float = 0.16
-    check_share: float = 0.06
+    ample: float = 3.3
+    spare: float = 0.12
+    check_share: float = 0.08
     check_per_node: float = 2.5e-3
     check_most: float = 0.175
     near: float = 0.03
