@@ -184,14 +184,17 @@ def spelled(problem: Problem, made: Assembled, run: Runner, refused: list[EqsatE
     are the same. Exact results, and programs that no file was read for, stay as they are; so does a result that
     differs so, and the refusal is added to `refused`.
     """
-    program, equal = made.program, []
-    if not problem.asked.exact and not stays_source(made, run):
-        program, equal = norms_scaled(made.program)
+    nothing = Check(0.0, 0)
+    if problem.asked.exact or stays_source(made, run):
+        return made, nothing
+    program, equal = norms_scaled(made.program)
+    if program is made.program:
+        return made, nothing
     memory = memory_left(problem)
     with run.budget.stage("check"):
         try:
             found = check(made.program, program, seconds=run.left("check"), cuts=equal, special="placed", memory=memory)
         except CheckFailed as error:
             refused.append(error)
-            return made, check(made.program, made.program)
+            return made, nothing
     return replace(made, program=program), found
