@@ -312,9 +312,8 @@ class Functions(Maxima):
             return self._exp(self.product(self._log(a), b))
         if a == self.one:
             return a
-        if (
-            self.sign_of(a) != POSITIVE
-        ):  # 0^(b - 1) may be 1 where 0^b / 0 has no value, and 0^-b be 0 where 1 / 0^b has none
+        # 0^(b - 1) may be 1 where 0^b / 0 has no value, and 0^-b be 0 where 1 / 0^b has none.
+        if self.sign_of(a) != POSITIVE:
             zero = a == self.zero and self.sign_of(b) == POSITIVE
             return a if zero else self.atom("fn", "pow", a, b)
         result = self.one
