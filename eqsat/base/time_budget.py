@@ -37,8 +37,7 @@ STAGES = (
     "error",
     "write",
 )
-"""In order. `start` to `read` come before `optimize`, `write` after it; the search is `saturate` to `join`. The last
-has a share of the time, and counts as the work that it is: candidates and solving."""
+"""In order. `start` to `read` come before `optimize`, `write` after it; the search is `saturate` to `join`."""
 
 Clock = Callable[[], float]
 

@@ -20,6 +20,7 @@ from eqsat.extract.plan.stitch import Solved
 from eqsat.program.core import Node, topological
 from eqsat.program.segments import HUGE, Segment, joined
 from eqsat.search import limits
+from eqsat.search.asked import Asked
 from eqsat.search.form import LOOK_ALONE, Found, Sought
 from eqsat.search.runner import Runner
 from eqsat.search.search import Form, Problem
@@ -126,7 +127,13 @@ def _better(problem: Problem, whole: Segment, pair: Pair, found: tuple[Found, Fo
 
 def _alone(sought: Sought, whole: Segment, pair: Pair, solved: tuple[Solved, Solved], run: Runner) -> Solved:
     """The cover of two parts as one, of the program that their covers compute."""
-    asked = sought.asked
+    with run.budget.stage("join"):
+        begun = _together(sought.asked, whole, pair, solved)
+    return run.run(LOOK_ALONE, run.left("join"), sought, begun)
+
+
+def _together(asked: Asked, whole: Segment, pair: Pair, solved: tuple[Solved, Solved]) -> Solved:
+    """Two parts as one, with their covers."""
     first, second = (_renamed(x.snapshot, part, whole) for x, part in zip(solved, pair, strict=True))
     ends = dict(zip(pair[0].roots, first.roots, strict=True))
     inputs = {node: solved[1].snapshot.find(made.op, made.attrs, ()) for made, node in pair[1].leaves.items()}
@@ -136,8 +143,7 @@ def _alone(sought: Sought, whole: Segment, pair: Pair, solved: tuple[Solved, Sol
     of_root |= {node: both.classes[0][cls] for node, cls in ends.items()}
     both.snapshot.roots = [of_root[root] for root in whole.roots]
     covers = [(x.cover, classes) for x, classes in zip(solved, both.classes, strict=True)]
-    begun = Solved(both.snapshot, cover_of_parts(both.snapshot, covers, asked.device, asked.exact))
-    return run.run(LOOK_ALONE, run.left("join"), sought, begun)
+    return Solved(both.snapshot, cover_of_parts(both.snapshot, covers, asked.device, asked.exact))
 
 
 def _renamed(snapshot: Snapshot, part: Segment, whole: Segment) -> Snapshot:

@@ -143,7 +143,7 @@ def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
 
 
 def test_what_stays_as_written_takes_next_to_no_time_after_the_search():
-    none, half, whole = (limits.AFTER.expected(20.0, 1000, changed, 0.0) for changed in (0, 500, 1000))
+    none, half, whole = (limits.AFTER.expected(20.0, 2000, changed, 0.0) for changed in (0, 1000, 2000))
     assert none["lift"] == none["near"] == 0.0
     assert none["check"] < half["check"] < whole["check"]
     assert half["lift"] == whole["lift"] / 2
