@@ -14,7 +14,6 @@ from eqsat.errors import CheckFailed, EqsatError
 from eqsat.extract.plan.memory import lean_plan
 from eqsat.extract.plan.plan import Plan, folding_bytes
 from eqsat.extract.plan.stitch import Solved, Stitched, stitch
-from eqsat.frontends.onnx.write.norms import norms_scaled
 from eqsat.language.rule import Policy
 from eqsat.pipeline.selection import Selection
 from eqsat.program.fold import fold_constants
@@ -187,6 +186,8 @@ def spelled(problem: Problem, made: Assembled, run: Runner, refused: list[EqsatE
     nothing = Check(0.0, 0)
     if problem.asked.exact or stays_source(made, run):
         return made, nothing
+    from eqsat.frontends.onnx.write.norms import norms_scaled
+
     program, equal = norms_scaled(made.program)
     if program is made.program:
         return made, nothing

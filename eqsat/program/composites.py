@@ -226,7 +226,12 @@ def mean(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
         total = ops.sum_(x, axes, keepdims)
         return ops.div(total, ops.full_like(count, total))
     share = 1 / count if count else np.nan
-    return _in_float32(x, lambda wide: scaled(ops.sum_(wide, axes, keepdims), share))
+
+    def of(wide: Term) -> Term:
+        total = ops.sum_(wide, axes, keepdims)
+        return total if share == 1 else scaled(total, share)
+
+    return _in_float32(x, of)
 
 
 def var(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
