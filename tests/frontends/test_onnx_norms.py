@@ -198,7 +198,7 @@ def test_a_result_that_would_differ_with_its_norms_respelled_stays_as_found(monk
     def wrong(program: Program) -> tuple[Program, list[tuple[Term, Term]]]:
         return replace(program, outputs={"y": scaled(program.outputs["y"], 2)}), []
 
-    monkeypatch.setattr("eqsat.pipeline.assemble.norms_scaled", wrong)
+    monkeypatch.setattr("eqsat.frontends.onnx.write.norms.norms_scaled", wrong)
 
     source = sum_alone()
     best = eqsat.optimize(source, time_limit=10)
