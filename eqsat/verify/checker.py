@@ -427,7 +427,7 @@ def _see_fit(nodes: Sequence[Node]) -> None:
 
 
 def _see_filled(layout: Layout, dtype: str) -> None:
-    """Raises CheckFailed where a layout fills in what the type cannot hold: it would be that, and what it rounds to."""
+    """Raises CheckFailed where a layout fills in a number that the type cannot hold: it would stand for two numbers."""
     if layout.masked and scalar(layout.fill, dtype) != layout.fill == layout.fill:
         raise CheckFailed(f"a view fills in {layout.fill!r}, which {dtype} does not hold")
 

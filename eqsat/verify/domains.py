@@ -173,7 +173,7 @@ class _Known:
                 return args[:1]
             case "Gather":
                 return args[1:]
-            case "Opaque":  # a branch or a loop that is carried unread may leave what it takes alone
+            case "Opaque":  # a branch or a loop that is carried need not read its operands
                 return ()
             case "V":
                 return args if self._reads_all(at, attrs[0]) else ()

@@ -45,7 +45,7 @@ def norms_scaled(program: Program) -> tuple[Program, list[tuple[Term, Term]]]:
 
     Returns:
         the program itself where there are none; and pairs of equal values, before and after, operands first: each
-        norm, and what it is of.
+        norm and its operand.
     """
     scaled = _scaled(program)
     norms = _norms(program, scaled)
@@ -65,7 +65,7 @@ def norms_scaled(program: Program) -> tuple[Program, list[tuple[Term, Term]]]:
 
 
 def _norms(program: Program, scaled: Mapping[Term, Sequence[Term]]) -> dict[Term, _Norm]:
-    """The norms that the file does not have as they are, and that are no part of what is written as one operator."""
+    """The norms that the file does not have in this form. One inside of a larger operator is left out."""
     own = {result for each in program.written for result in each.results if result is not None}
     found: dict[Term, _Norm] = {}
     for term in program.terms() if own else ():
@@ -77,7 +77,7 @@ def _norms(program: Program, scaled: Mapping[Term, Sequence[Term]]) -> dict[Term
         return {}
     try:
         written = plan(program, least_opset(program)).forms
-    except InputError:  # it has no ONNX form, which whoever writes it is told
+    except InputError:  # it has no ONNX form: writing it says so
         return {}
     return {term: norm for term, norm in found.items() if term in written and norm.x in written[term].terms()}
 
@@ -192,7 +192,7 @@ def _multiple(term: Term) -> tuple[float, Term]:
 
 
 def _factor(term: Term) -> tuple[float, Term] | None:
-    """The outermost number of a product or quotient, and what it is a factor of."""
+    """The outermost number of a product or quotient, and the rest."""
     if term.op not in ("mul", "div"):
         return None
     a, b = term.args
