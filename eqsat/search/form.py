@@ -320,8 +320,7 @@ def _covered_as_written(
     """The cover of a form as written, looked at twice as its e-graph is: else a gain would only be one of the looks.
     Where the time hardly suffices for its search, the first look is enough."""
     suffices = deadline.left() >= limits.SEARCH.written * limits.SEARCH.whole(len(snapshot.nodes))
-    cuts = QUICK if sought.asked.device.fuses and not suffices else None
-    first = _covered(deadline, sought, snapshot, executed, cuts=cuts)
+    first = _covered(deadline, sought, snapshot, executed)
     crowded = first.stats["candidates"]["crowded"] and not first.stats["candidates"]["stopped"]
     if not crowded or not sought.asked.device.fuses or not suffices:
         return first
