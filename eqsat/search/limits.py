@@ -208,8 +208,7 @@ class Joining:
 
     Attributes:
         share: of the time limit that is reserved for them at most.
-        per_node: expected seconds for each node of both parts: 103 nodes of Swin took 0.5 s, 427 of
-            NASNet took 3.
+        per_node: expected seconds for each node of both parts: 103 nodes of Swin took 0.5 s, 427 of NASNet 3.
         gain: share of the price that must be gained: equal parts are plainer.
     """
 

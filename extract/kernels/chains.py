@@ -66,7 +66,7 @@ class Guess:
             self._beneath.clear()
 
     def beneath(self, leaves: int) -> int:
-        """A guess at what it costs to compute the classes among `leaves` that must be."""
+        """A guess at the price of the classes among `leaves` that must be computed."""
         needed = leaves & self._facts.computed
         known = self._beneath.get(needed)
         if known is None:

@@ -42,8 +42,8 @@ class Stitched:
 def stitch(
     parts: Sequence[tuple[Segment, Solved]], program: CoreProgram, exact: bool = False, known: Stitched | None = None
 ) -> Stitched:
-    """The plan of the whole program, from its segments' plans in order; `Plan` says what `exact` is. With one that is
-    `known` for the same segments, those that keep their covers keep their plans."""
+    """The plan of the whole program, from its segments' plans in order; `Plan` says what `exact` is. Segments whose
+    covers are those of a `known` plan keep its plans."""
     joiner = _Joiner(program, exact)
     for i, (segment, solved) in enumerate(parts):
         cover, plan = known.made_of[i] if known is not None else (None, None)

@@ -130,4 +130,4 @@ def test_a_transposed_convolution_costs_its_product_and_no_places() -> None:
     assert predicted(spread, True) < 0.5 * predicted(spread, False)
     product = next(t for t in topological([spread]) if t.op == "conv")
     assert predicted(spread, True) > 0.999 * predicted(product, True)
-    assert predicted(product, True) == predicted(product, False), "a plain convolution costs what it did"
+    assert predicted(product, True) == predicted(product, False), "the price of a plain convolution is the same"

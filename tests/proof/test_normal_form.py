@@ -1,4 +1,4 @@
-"""Scalars in normal form have the values of what they were made from, whole numbers above all."""
+"""Scalars keep their values in normal form, whole numbers above all."""
 
 from __future__ import annotations
 

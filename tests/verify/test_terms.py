@@ -1,4 +1,4 @@
-"""A certificate may name no terms but those that programs can have: laws say nothing of others."""
+"""A certificate may only name terms that programs can have: laws say nothing of others."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def meant(node: Node, values: Array, exact: Exact) -> Interval:
 
 
 def _simplest(value: float, dtype: str) -> tuple[float, float]:
-    """Bounds of what a constant means: the simplest rational that rounds to it, as proofs read it."""
+    """Bounds of a constant, which proofs read as the simplest rational that rounds to it."""
     if not math.isfinite(value):
         return value, value
     exact = rational(float(value), single=dtype != "float64")

@@ -1,4 +1,4 @@
-"""Intervals: lower and upper bounds of exact values, and of what operators make of them.
+"""Intervals: lower and upper bounds of exact values, and of the results of operators on them.
 
 Every bound is computed in float64 and moved outward by what the operation may have rounded, subnormal numbers included
 (R. E. Moore, Interval Analysis, 1966; N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1
