@@ -21,6 +21,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+import numpy as np
+
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import itemsize
 from eqsat.program.core import Node, make, topological
@@ -43,6 +45,10 @@ HUGE = 1_000
 PIECE = 300
 """Nodes of a piece at most; at least half as many, where there are so many left. Such a piece is saturated within
 about two seconds."""
+
+REPEATED = 100
+
+FEW_ARRAYS = 8
 
 SIMPLE = 4
 """Operators on single elements that every part which needs their result computes by itself: a cast, a conjunction and a
@@ -425,7 +431,7 @@ def pieces(roots: Sequence[Node], boundary: Collection[Node]) -> list[tuple[Node
     Each piece reads only roots of earlier ones. A view of a computed array goes with what reads it, and all results of
     an opaque call stay together.
     """
-    order = _depth_first(roots, boundary)
+    order = _deepest_first(roots, boundary)
     if len(order) <= HUGE:
         return [tuple(roots)]
     place = {node: i for i, node in enumerate(order)}
@@ -504,19 +510,43 @@ def _depth_first(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node
     return [node for node in operands_first(roots, set(boundary).difference(roots)) if not is_leaf(node.op)]
 
 
-def _read_through(node: Node) -> Node:
-    """What is in memory for a node that is read: the array that it is a view of."""
-    return node.args[0] if node.op == "V" and node.args[0].op != "V" else node
+def _in_memory(order: Sequence[Node]) -> dict[Node, list[Node]]:
+    """For each node what is in memory where it is read: the arrays that it is a view of or joins, a few of them, with a
+    function applied to each element or not. Others are in memory themselves."""
+    found: dict[Node, list[Node]] = {}
+    for node in order:
+        behind = [node]
+        if node.op == "Cat" or (node.op == "V" and node.args[0].op != "V"):
+            joined = dict.fromkeys(x for a in node.args for x in found.get(a, [a]))
+            behind = list(joined) if len(joined) <= FEW_ARRAYS else behind
+        elif node.op == "Un" and found.get(node.args[0], behind) != [node.args[0]]:
+            behind = found.get(node.args[0], behind)
+        found[node] = behind
+    return found
 
 
 def _read_here(order: Sequence[Node], place: Mapping[Node, int]) -> list[tuple[Node, Node]]:
-    """(reader, what it reads), both computed here, views of arrays looked through."""
-    found = ((node, _read_through(a)) for node in order for a in node.args)
-    return [(node, a) for node, a in found if a in place]
+    """(reader, what it reads), both computed here, where the latter is in memory."""
+    behind = _in_memory(order)
+    return [(node, x) for node in order for a in node.args for x in behind.get(a, ()) if x in place]
+
+
+def _deepest_first(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
+    """The computed nodes from the boundary to the roots, operands first, those behind the longest chain before others:
+    what joins a chain late is computed late, so that the cells of a chain come one after another."""
+    depth: dict[Node, int] = {}
+    for node in operands_first(roots, set(boundary).difference(roots)):
+        depth[node] = 1 + max((depth.get(a, 0) for a in node.args), default=0)
+
+    def deepest(node: Node) -> list[Node]:
+        return sorted(node.args, key=lambda a: -depth.get(a, 0))
+
+    return [n for n in operands_first(roots, set(boundary).difference(roots), deepest) if not is_leaf(n.op)]
 
 
 def _ends(order: Sequence[Node], place: Mapping[Node, int], reads: Sequence[tuple[Node, Node]]) -> list[int]:
-    """The place of the last node of each piece: where the fewest bytes are read past it; of equals the latest."""
+    """The place of the last node of each piece: where the fewest bytes are read past it; of equals the latest. Parts
+    that repeat themselves are cut alike."""
     change = [0] * (len(order) + 1)
     last: dict[Node, int] = {}
     for node, a in reads:
@@ -527,12 +557,53 @@ def _ends(order: Sequence[Node], place: Mapping[Node, int], reads: Sequence[tupl
         change[end] -= size
     passing = list(accumulate(change))
     ends: list[int] = []
-    start = 0
-    while len(order) - start > PIECE:
+    for run in [*_repeats(order, passing), None]:
+        start = ends[-1] + 1 if ends else 0
+        if run is None:
+            return ends + (_windows(passing, start, len(order)) if start < len(order) else [])
+        first, period, copies = run
+        if start < first:
+            ends += _windows(passing, start, first)
+        own = _windows(passing, first, first + period)
+        ends += [end + k * period for k in range(copies) for end in own]
+    return ends
+
+
+def _windows(passing: Sequence[int], start: int, stop: int) -> list[int]:
+    ends: list[int] = []
+    while stop - start > PIECE:
         window = range(start + PIECE // 2, start + PIECE)
         ends.append(min(reversed(window), key=lambda i: passing[i]))
         start = ends[-1] + 1
-    return [*ends, len(order) - 1]
+    return [*ends, stop - 1]
+
+
+def _repeats(order: Sequence[Node], passing: Sequence[int]) -> list[tuple[int, int, int]]:
+    """First place, period and number of the copies of each part that repeats itself at once, in order."""
+    known: dict[object, int] = {}
+    looks = np.array(
+        [
+            known.setdefault((n.op, n.attrs, n.size, n.dtype, *((a.op, a.size, a.dtype) for a in n.args)), len(known))
+            for n in order
+        ]
+    )
+    found: list[tuple[int, int, int, int]] = []
+    for period in range(REPEATED, min(HUGE, len(order) // 2) + 1):
+        same = np.concatenate(([False], looks[:-period] == looks[period:], [False]))
+        edges = np.flatnonzero(same[1:] != same[:-1])
+        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            times, slack = divmod(stop - start, period)
+            if times:
+                found.append((-times * period, period, start, slack))
+    taken: list[tuple[int, int, int]] = []
+    for saved, period, start, slack in sorted(found):
+        copies = 1 - saved // period
+        def crossed(at: int) -> int:
+            return sum(passing[at + k * period - 1] for k in range(copies + 1))
+        first = min(reversed(range(start, start + slack + 1)), key=crossed)
+        if all(first + copies * period <= a or first >= a + p * c for a, p, c in taken):
+            taken.append((first, period, copies))
+    return sorted(taken)
 
 
 def _piece_of(order: Sequence[Node], ends: Sequence[int]) -> dict[Node, int]:

@@ -101,36 +101,47 @@ class Crew:
         if not self.alone:
             _SEARCHERS.end_idle()  # each holds some hundred megabytes with its egglog
 
-    def each(self, work: Work[T], given: Sequence[tuple[Any, ...]], places: range) -> list[T | EqsatError | None]:
-        """The result for each of some forms; None where its process was lost or too late, an error where its search
-        failed.
+    def each(
+        self,
+        work: Work[T],
+        given: Sequence[tuple[Any, ...]],
+        worthwhile: Callable[[Sequence[int], int], Sequence[int]] = lambda waiting, least: waiting,
+        expected: Callable[[int], float] = limits.SEARCH.expected,
+    ) -> list[T | EqsatError | None]:
+        """The result for each form; None where there was no time for it or its process was lost or too late, an error
+        where its search failed.
+
+        A process takes what is worthwhile, then goes on with what it has begun, and then takes what else waits.
 
         Args:
             given: the arguments of `work` before the seconds, the form first.
-            places: their places among all forms.
+            worthwhile: `worthwhile(waiting, least)` are the places of those that are taken next, of those that wait, at
+                least so many if there is any time. All by default.
+            expected: seconds that the work takes with a form of so many nodes.
 
         Raises:
             Whatever `work` raises in this process, and InputError of another.
         """
         found: list[T | EqsatError | None] = [None] * len(given)
         waiting = list(range(len(given)))
-        ends: dict[int, float] = {}  # when each process is done at the latest
+        ends: dict[int, float] = {}  # when each process is expected to be done
         spent: list[Mapping[str, float]] = []
 
-        def taken() -> tuple[int, float] | None:
+        def next_task(least: int) -> tuple[int, float] | None:
             with self._lock:
-                if not waiting or self._ended:
+                ends.pop(me := threading.get_ident(), None)
+                some = worthwhile(waiting, least) if waiting and not self._ended else ()
+                if not some:
                     return None
-                me = threading.get_ident()
-                ends.pop(me, None)
-                place, seconds = self._next(ends.values(), [self._sizes[places[i]] for i in waiting])
-                ends[me] = time.monotonic() + seconds
-                return waiting.pop(place), seconds
+                place, seconds = self._next(ends.values(), [self._sizes[i] for i in some], expected)
+                waiting.remove(taken := some[place])
+                ends[me] = time.monotonic() + min(seconds, expected(self._sizes[taken]))
+                return taken, seconds
 
         def share(search: Callable[[int, float, Begun[T] | None], Any], ready: Callable[[], bool]) -> None:
-            """The work of one process: it takes forms, and then goes on with the begun ones."""
+            """The work of one process."""
             begun: dict[int, Begun[T]] = {}
-            while ready() and (task := taken() or self._next_begun(begun)):
+            while ready() and (task := next_task(0) or self._next_begun(begun) or next_task(1)):
                 i, seconds = task
                 x = search(i, seconds, begun.pop(i, None))
                 if isinstance(x, Begun):
@@ -147,7 +158,7 @@ class Crew:
                 def search(i: int, seconds: float, begun: Begun[T] | None) -> T | Begun[T] | EqsatError | None:
                     assert other is not None
                     try:
-                        answer, took = self._asked_of(other, None if begun else work, given[i], seconds, places[i])
+                        answer, took = self._asked_of(other, None if begun else work, given[i], seconds, i)
                     except EqsatError as error:
                         return error
                     spent.append(took)
@@ -157,7 +168,7 @@ class Crew:
                     share(search, lambda: self._loaded(other, waiting))
 
         def tell() -> None:
-            done = places.stop - len(waiting)
+            done = len(given) - len(waiting)
             self._run.tell(f"part {done} of {len(self._sizes)}", 0.8 * done / len(self._sizes))
 
         threads = [threading.Thread(target=elsewhere, daemon=True) for _ in range(self._others)]
@@ -176,19 +187,21 @@ class Crew:
 
     def _loaded(self, other: Worker, waiting: Collection[int]) -> bool:
         """Whether another process takes part. It loads for a second or two: a form that it took before would be held up
-        for as long, and all others with it. So this waits until it has loaded, or no form is left for it."""
+        for as long, and all others with it. So this waits until it has loaded, or no form or time is left for it."""
         self._prepare(other)
         with suppress(EOFError, OSError):
-            while other.alive and not other.answered and waiting and not self._ended:
+            while other.alive and not other.answered and waiting and not self._ended and self._run.left("solve"):
                 other.receive(_POLL_SECONDS)
         return other.alive and other.answered and other.holding == self._asked
 
-    def _next(self, ends: Collection[float], waiting: Sequence[int]) -> tuple[int, float]:
+    def _next(
+        self, ends: Collection[float], waiting: Sequence[int], expected: Callable[[int], float]
+    ) -> tuple[int, float]:
         """The place of the next form in `waiting`, which are sizes, and its seconds. Each process that searches a form
-        now is busy until one of `ends` at the latest; the others are free."""
+        now is expected to be busy until one of `ends`; the others are free."""
         now, left = time.monotonic(), self._run.left("solve")
         busy = sum(min(left, max(0.0, end - now)) for end in ends)
-        return limits.SEARCH.next_form(left, self._others * left - busy, waiting)
+        return limits.SEARCH.next_form(left, self._others * left - busy, waiting, expected)
 
     def _next_begun(self, begun: Mapping[int, Begun[Any]]) -> tuple[int, float] | None:
         """The form to go on with in a process, and its seconds; None if there is no time."""

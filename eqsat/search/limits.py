@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -37,9 +37,11 @@ class After:
         ample, spare: this many times the expected seconds are reserved as long as they are at most this share of the
             limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
             is not lifted in time is lost.
-        check_share, check_per_node: reserved for the check: a share of the limit, and more for a program of many parts,
-            of which even the least comparison takes some time: 7.8 s for PNASNet with all of its parts rewritten, on
-            cores half as fast as those of `per_node`.
+        check_share: of the limit, reserved for the check at least.
+        check_per_node, check_per_weight: reserved for it if that is more, for each node and each weight of the parts
+            that change: even the least comparison of many parts takes some time. Ten models with a limit of 8 s took
+            0.02 to 0.53 s with few weights (0.7e-3 to 1.5e-3 for a node), 0.5 s with 30 and 34 million in BERT and CLIP
+            (150 and 190 nodes), 2.4 s with 44 million in PNASNet (460 nodes).
         check_most: the most that is reserved for it, as a share of the limit.
         near: share of the limit reserved for covers that are nearer to the program as written.
         further: share of the limit reserved for further plans, if any are asked for.
@@ -51,8 +53,9 @@ class After:
     ample: float = 3.3
     spare: float = 0.12
     check_share: float = 0.08
-    check_per_node: float = 2.5e-3
-    check_most: float = 0.175
+    check_per_node: float = 1.5e-3
+    check_per_weight: float = 2e-8
+    check_most: float = 0.25
     near: float = 0.03
     further: float = 0.25
     written_bytes: float = 5e8
@@ -62,21 +65,22 @@ class After:
         """Expected seconds for writing a model with so many bytes of constants."""
         return self.written_seconds + constants / self.written_bytes
 
-    def expected(self, limit: float, nodes: int, changed: int, folding: float) -> dict[str, float]:
+    def expected(self, limit: float, nodes: int, changed: int, weights: int, folding: float) -> dict[str, float]:
         """Expected seconds of the stages after the search of a program of so many nodes, repeated parts counted once,
-        whose constants took `folding` seconds to fold. Of these nodes, `changed` are in parts that it may change: what
-        stays as written is lifted and checked in next to no time."""
+        whose constants took `folding` seconds to fold. Of these nodes, `changed` are in parts that it may change, which
+        have so many elements of constants: what stays as written is lifted and checked in next to no time."""
         share = changed / max(1, nodes)
         whole = sum(self.per_node.values())
         likely = nodes * whole
         kept = max(min(likely, self.most * limit), min(self.ample * likely, self.spare * limit))
         stages = {stage: kept * times / whole for stage, times in self.per_node.items()}
+        checking = changed * self.check_per_node + weights * self.check_per_weight
         return {
             **stages,
             "lift": share * stages["lift"],
             "near": share * self.near * limit,
             "fold": folding,
-            "check": min(self.check_most * limit, max(self.check_share * limit, changed * self.check_per_node)),
+            "check": min(self.check_most * limit, max(self.check_share * limit, checking)),
         }
 
 
@@ -126,7 +130,7 @@ class Search:
     slower: float = 1.5
     uncut: float = 0.5
     gain: float = 1e-3
-    looks: float = 6.0
+    looks: float = 4.0
     per_square: float = 3e-4
     per_node: float = 3e-2
 
@@ -162,22 +166,24 @@ class Search:
         share = size**2 / max(1, sum(each**2 for each in waiting))
         return max(left * share, min(self.least_seconds, left / 2))
 
-    def next_form(self, left: float, elsewhere: float, waiting: Sequence[int]) -> tuple[int, float]:
+    def next_form(
+        self, left: float, elsewhere: float, waiting: Sequence[int], expected: Callable[[int], float] | None = None
+    ) -> tuple[int, float]:
         """The place in `waiting` of the next form, and its seconds.
 
         Its process has `left` seconds, and other processes have the seconds `elsewhere` to spare. The form gets its
         share of both, but at most `left`.
 
-        It is the largest whose seconds suffice: what begins last is then short, so that no process waits long for
-        another. Where none suffice it is the smallest: what small forms leave is for larger ones.
+        It is the largest whose seconds suffice, where `expected(nodes)` are needed: what begins last is then short, so
+        that no process waits long for another. Where none suffice it is the first.
         """
+        expected = expected or self.expected
         order = sorted(range(len(waiting)), key=waiting.__getitem__)
-        seconds = 0.0
         for i in reversed(order):
             seconds = min(left, self.of_form(left + elsewhere, waiting[i], waiting))
-            if seconds >= self.expected(waiting[i]):
+            if seconds >= expected(waiting[i]):
                 return i, seconds
-        return order[0], seconds
+        return 0, min(left, self.of_form(left + elsewhere, waiting[0], waiting))
 
     def next_begun(self, left: float, expected: Mapping[int, float]) -> tuple[int, float]:
         """Which of several forms to go on with, by the seconds that each is expected to take, and its seconds of those

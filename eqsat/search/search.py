@@ -6,9 +6,10 @@ so that each has a fallback. Then they are searched, in several processes at onc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import warm_up
@@ -116,13 +117,19 @@ def search(
 ) -> dict[Form, Found]:
     """The best covers of all forms that are found in the time left. `as_written` is given their covers as written, once
     these are found: it may reserve time by them."""
-    sizes = problem.sizes()
-    forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
-    sought = [problem.sought(form) for form in forms]
+    sizes, copies, weights = problem.sizes(), Counter[Form](), Counter[Form]()
+    for part in problem.parts:
+        copies[part.form] += 1
+        weights[part.form] += sum(leaf.size for leaf in part.leaves.values() if leaf.op == "Const")
+    forms = sorted(sizes, key=lambda form: sizes[form] / copies[form])  # those that gain most for their time
     work = _Work(
-        sought, [sizes[form] for form in forms], run, lambda covers: as_written(dict(zip(forms, covers, strict=True)))
+        [problem.sought(form) for form in forms],
+        [sizes[form] for form in forms],
+        [weights[form] for form in forms],
+        run,
+        lambda covers: as_written(dict(zip(forms, covers, strict=True))),
     )
-    work.reserve(0)
+    work.reserve(0, 0)
     with Crew(problem.asked, work.sizes, run) as crew:
         found = _alone(work) if crew.alone else _together(work, crew)
     return dict(zip(forms, found, strict=True))
@@ -130,42 +137,46 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The forms to search, smallest first, and the time for it.
+    """The forms to search, and the time for it.
 
     Attributes:
-        sought: the forms.
+        sought: the forms, in the order in which they are searched where there is no time for all.
         sizes: the nodes of each.
+        weights: the elements of all constants in the parts of each.
         run: the clock.
         as_written: given the covers of the forms as written.
     """
 
     sought: Sequence[Sought]
     sizes: Sequence[int]
+    weights: Sequence[int]
     run: Runner
     as_written: Callable[[Sequence[Solved]], None]
 
-    def reserve(self, begun: int) -> None:
-        """Reserve time for the stages after the search if it changes so many forms. The others stay as written, and
-        take next to none."""
-        budget, nodes, changed = self.run.budget, sum(self.sizes), sum(self.sizes[:begun])
-        after = limits.AFTER.expected(budget.limit, nodes, changed, budget.spent.get("fold", 0.0))
+    def reserve(self, changed: int, weights: int) -> None:
+        """Reserve time for the stages after the search if it changes forms of so many nodes, whose parts have so many
+        weights. The others stay as written, and take next to none."""
+        budget, nodes = self.run.budget, sum(self.sizes)
+        after = limits.AFTER.expected(budget.limit, nodes, changed, weights, budget.spent.get("fold", 0.0))
         for stage, seconds in after.items():
             budget.expect(stage, seconds)
 
-    def next(self, begun: int, processes: int) -> range:
-        """The forms to search next in so many processes, if so many are done: those for which the time left is expected
-        to suffice, and one at least as long as any is left. A few finished searches give more than many that hardly
-        began, and what is not begun needs no time afterwards."""
-        end, needed = begun, 0.0
-        for size in self.sizes[begun:]:
-            self.reserve(end + 1)
+    def worthwhile(self, processes: int, waiting: Sequence[int], least: int) -> Sequence[int]:
+        """The places of the forms that so many processes search next, of those that wait: the first ones, for which the
+        time left is expected to suffice, and at least so many if there is any time. A few finished searches give more
+        than many that hardly began, and what is not begun needs no time afterwards."""
+        changed, weights = (sum(each) - sum(each[i] for i in waiting) for each in (self.sizes, self.weights))
+        end, needed = 0, 0.0
+        for i in waiting:
+            self.reserve(changed + self.sizes[i], weights + self.weights[i])
             left = self.run.left("solve")
-            needed += limits.SEARCH.first_look(size, self.sought[end].asked.device.fuses) / processes
-            if not left or (end > begun and needed > left):
+            seconds = limits.SEARCH.first_look(self.sizes[i], self.sought[i].asked.device.fuses)
+            needed += seconds
+            if not left or (end >= least and max(seconds, needed / processes) > left):
                 break
-            end += 1
-        self.reserve(end)
-        return range(begun, end)
+            changed, weights, end = changed + self.sizes[i], weights + self.weights[i], end + 1
+        self.reserve(changed, weights)
+        return waiting[:end]
 
 
 def _start_worker(asked: Asked, run: Runner) -> None:
@@ -194,16 +205,17 @@ def _alone(work: _Work) -> list[Found]:
     if sought and prefetch is None:
         _start_worker(sought[0].asked, run)
     found: list[Found] = []
-    while batch := work.next(len(found), 1):
+    while batch := work.worthwhile(1, range(len(found), every), 1):
+        end = len(found) + len(batch)
         for i in batch:
             run.tell(f"part {i + 1} of {every}", 0.8 * i / every)
-            seconds = share(i, batch.stop)
+            seconds = share(i, end)
             deadline = run.deadline(seconds)
             try:
                 explored = explore_form(sought[i], deadline, run, prefetch) if seconds > 0 else None
                 prefetch = None
-                for later in batch[i + 1 - batch.start :][:1]:
-                    prefetch = prefetched(sought[later], share(later, batch.stop, deadline.left()), run)
+                if i + 1 < end:
+                    prefetch = prefetched(sought[i + 1], share(i + 1, end, deadline.left()), run)
                 found.append(search_form(sought[i], written[i], explored, deadline, run, prefetch))
             except InputError:
                 raise
@@ -215,17 +227,17 @@ def _alone(work: _Work) -> list[Found]:
 def _together(work: _Work, crew: Crew) -> list[Found]:
     """Several forms at a time."""
     sought, run = work.sought, work.run
-    covers = crew.each(cover_written, [(one,) for one in sought], range(len(sought)))
+    seconds = partial(limits.SEARCH.cover_seconds, fuses=sought[0].asked.device.fuses)
+    covers = crew.each(cover_written, [(one,) for one in sought], expected=seconds)
     written = [x if isinstance(x, Solved) else cover_at_once(one) for x, one in zip(covers, sought, strict=True)]
     work.as_written(written)
     _start_worker(sought[0].asked, run)
     found: list[Found] = []
-    while batch := work.next(len(found), crew.processes):
-        given = [(sought[i], written[i]) for i in batch]
-        for x, (_, own) in zip(crew.each(search_whole, given, batch), given, strict=True):
-            if isinstance(x, EqsatError):
-                found.append(left_written(own, "failed", x))
-            else:
-                found.append(x or left_written(own, run.why_stopped))
-            found[-1].cheapest.cover.forget()
-    return found + [left_written(own, run.why_stopped) for own in written[len(found) :]]
+    given = list(zip(sought, written, strict=True))
+    for x, own in zip(crew.each(search_whole, given, partial(work.worthwhile, crew.processes)), written, strict=True):
+        if isinstance(x, EqsatError):
+            found.append(left_written(own, "failed", x))
+        else:
+            found.append(x or left_written(own, run.why_stopped))
+        found[-1].cheapest.cover.forget()
+    return found
