@@ -28,8 +28,8 @@ from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
 from eqsat.extract.kernels.cuts import Limits
+from eqsat.parts.segments import segments
 from eqsat.program.core import lower
-from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed
 
 NOTHING_GAINED = 1e-3

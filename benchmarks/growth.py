@@ -27,8 +27,8 @@ from eqsat.egraph.encoding import EGraph
 from eqsat.egraph.saturate import Limits, Saturation
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.language.rule import AnyRule, HostRule
+from eqsat.parts.segments import segments
 from eqsat.program.core import lower
-from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed
 
 _ASKS = " asks "

@@ -29,8 +29,8 @@ BLOCK = 1 << 19
 """Elements compared at a time, so that origins in float64 fit a processor's cache."""
 
 MOVED = 1 << 24
-"""The same where elements are only moved: all at once, they need no arithmetic of places. Two concatenated weights with 7
-million elements took 0.4 s in blocks of the other size."""
+"""The same where elements are only moved: all at once, they need no arithmetic of places. Two concatenated weights with
+7 million elements took 0.4 s in blocks of the other size, and 0.02 s at once."""
 
 DEAR = 2_000_000_000
 """Operations of products and convolutions from which an origin is probed by some rows and by sums, and not computed in

@@ -22,12 +22,12 @@ from eqsat.language.rule import AnyRule
 from eqsat.language.text import sides
 from eqsat.lift.places import Places
 from eqsat.lift.shaped import Shaper
+from eqsat.parts.segments import Segment
 from eqsat.program.core import CoreProgram, Node, topological
 from eqsat.program.fold import Folded
 from eqsat.program.ir import Program
 from eqsat.program.node import is_folded, is_leaf, is_view, substitute
 from eqsat.program.printer import LISTED, SHOWN, Pieces, expression, joined, pieces, sketch
-from eqsat.program.segments import Segment
 from eqsat.program.term import Term, spec_of
 from eqsat.program.term import topological as terms_below
 

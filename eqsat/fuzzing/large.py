@@ -37,16 +37,16 @@ CHANNELS, IMAGE = 4, (1, 4, 5, 5)
 """Of each value of a net."""
 
 _SMALL = partial(Limits, leaves=3, operators=6, per_kind=2, joins=2, pairs=2, copies=2, members=2, fold_elements=8)
-_PARTS = {"program.segments.LARGE": 8, "program.segments.HUGE": 8, "program.segments.PIECE": 6}
+_PARTS = {"parts.segments.LARGE": 8, "parts.pieces.HUGE": 8, "parts.pieces.PIECE": 6, "parts.repeats.LEAST": 3}
 
 LOWERED: Mapping[str, Mapping[str, Any]] = {
     "parts": _PARTS,
-    "towers": _PARTS | {"program.segments.CROWDED": 2},
-    "natural parts": {"program.segments.LARGE": 1, "program.segments.CROWDED": 1},
+    "towers": _PARTS | {"parts.pieces.TOWER": 2},
+    "natural parts": {"parts.segments.LARGE": 1, "parts.cuts.CROWDED": 1},
     "processes": _PARTS | {"search.limits.TOGETHER": Together(nodes=1, seconds=0.1)},
     "samples": {"check.check.CHEAP": 2000, "check.part.OVERHEAD": 50, "check.part.SPEED": 2000},
     "fewest samples": {"check.check.CHEAP": 0, "check.part.OVERHEAD": 1, "check.part.SPEED": 1},
-    "probes": {"check.folded.BLOCK": 8, "check.folded.DEAR": 20},
+    "probes": {"check.folded.BLOCK": 8, "check.folded.MOVED": 8, "check.folded.DEAR": 20},
     "random numbers": {"check.inputs.DRAWN": 37},
     "blocks": {
         "base.mapped.BLOCK_BYTES": 64,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from eqsat.parts.segments import Segment
 from eqsat.program.core import Node
-from eqsat.program.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan.memory import Buffer, Launches, Step, lean_order
 from eqsat.extract.plan.plan import launches
 from eqsat.extract.plan.stitch import Solved
+from eqsat.parts.segments import Segment
 from eqsat.program.core import CoreProgram, Node, make
-from eqsat.program.segments import Segment
 from eqsat.search.objective import Objective
 
 Form = tuple[Node, ...]

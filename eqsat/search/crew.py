@@ -106,7 +106,7 @@ class Crew:
         work: Work[T],
         given: Sequence[tuple[Any, ...]],
         worthwhile: Callable[[Sequence[int], int], Sequence[int]] = lambda waiting, least: waiting,
-        expected: Callable[[int], float] = limits.SEARCH.expected,
+        expected: Callable[[int], float] | None = None,
     ) -> list[T | EqsatError | None]:
         """The result for each form; None where there was no time for it or its process was lost or too late, an error
         where its search failed.
@@ -117,11 +117,12 @@ class Crew:
             given: the arguments of `work` before the seconds, the form first.
             worthwhile: `worthwhile(waiting, least)` are the places of those that are taken next, of those that wait, at
                 least so many if there is any time. All by default.
-            expected: seconds that the work takes with a form of so many nodes.
+            expected: seconds that the work takes with a form of so many nodes; a search by default.
 
         Raises:
             Whatever `work` raises in this process, and InputError of another.
         """
+        expected = expected or limits.SEARCH.expected
         found: list[T | EqsatError | None] = [None] * len(given)
         waiting = list(range(len(given)))
         ends: dict[int, float] = {}  # when each process is expected to be done
@@ -195,7 +196,7 @@ class Crew:
         return other.alive and other.answered and other.holding == self._asked
 
     def _next(
-        self, ends: Collection[float], waiting: Sequence[int], expected: Callable[[int], float]
+        self, ends: Collection[float], waiting: Sequence[int], expected: Callable[[int], float] | None = None
     ) -> tuple[int, float]:
         """The place of the next form in `waiting`, which are sizes, and its seconds. Each process that searches a form
         now is expected to be busy until one of `ends`; the others are free."""

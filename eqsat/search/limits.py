@@ -53,7 +53,7 @@ class After:
     ample: float = 3.3
     spare: float = 0.12
     check_share: float = 0.08
-    check_per_node: float = 1.5e-3
+    check_per_node: float = 2e-3
     check_per_weight: float = 2e-8
     check_most: float = 0.25
     near: float = 0.03

@@ -17,8 +17,9 @@ from eqsat.egraph.glued import glued
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover_of_parts
 from eqsat.extract.plan.stitch import Solved
+from eqsat.parts.pieces import HUGE
+from eqsat.parts.segments import Segment, joined
 from eqsat.program.core import Node, topological
-from eqsat.program.segments import HUGE, Segment, joined
 from eqsat.search import limits
 from eqsat.search.asked import Asked
 from eqsat.search.form import LOOK_ALONE, Found, Sought

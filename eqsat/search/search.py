@@ -17,10 +17,10 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.kernels.composites import Operator
 from eqsat.extract.plan.stitch import Solved
+from eqsat.parts.segments import Segment, segments, uncut
 from eqsat.program.core import CoreProgram, Node, lower_terms, topological
 from eqsat.program.fold import Folded, fold_source
 from eqsat.program.ir import Program
-from eqsat.program.segments import Segment, segments, uncut
 from eqsat.search import limits
 from eqsat.search.asked import Asked
 from eqsat.search.crew import Crew

@@ -12,9 +12,9 @@ from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan.plan import Kernel, Plan, Result, build_plan
 from eqsat.layout.arithmetic import Layout, compose, identity
 from eqsat.lift.part import Part
+from eqsat.parts.segments import Segment
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.node import substitute
-from eqsat.program.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,8 +101,8 @@ def test_no_form_takes_more_than_half_of_what_little_time_is_left():
 
 
 def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("eqsat.program.segments.HUGE", 20)
-    monkeypatch.setattr("eqsat.program.segments.PIECE", 10)
+    monkeypatch.setattr("eqsat.parts.pieces.HUGE", 20)
+    monkeypatch.setattr("eqsat.parts.pieces.PIECE", 10)
     covered: list[int] = []
     written: list[object] = []
     search_form, cover_written = searching.search_form, searching.cover_written
@@ -136,14 +136,14 @@ def test_no_e_graph_grows_beyond_what_can_be_covered_in_time(monkeypatch: pytest
 
 
 def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
-    expected = limits.AFTER.expected(8.0, 10**6, 10**6, 0.0)
+    expected = limits.AFTER.expected(8.0, 10**6, 10**6, 0, 0.0)
     np.testing.assert_allclose(
         sum(expected.values()), (limits.AFTER.most + limits.AFTER.check_most + limits.AFTER.near) * 8.0
     )
 
 
 def test_what_stays_as_written_takes_next_to_no_time_after_the_search():
-    none, half, whole = (limits.AFTER.expected(20.0, 2000, changed, 0.0) for changed in (0, 1000, 2000))
+    none, half, whole = (limits.AFTER.expected(20.0, 4000, changed, 0, 0.0) for changed in (0, 2000, 4000))
     assert none["lift"] == none["near"] == 0.0
     assert none["check"] < half["check"] < whole["check"]
     assert half["lift"] == whole["lift"] / 2
@@ -151,7 +151,7 @@ def test_what_stays_as_written_takes_next_to_no_time_after_the_search():
 
 
 def test_a_long_search_leaves_more_time_for_what_follows_it():
-    short, long = (limits.AFTER.expected(limit, 1000, 1000, 0.0)["lift"] for limit in (10.0, 1000.0))
+    short, long = (limits.AFTER.expected(limit, 1000, 1000, 0, 0.0)["lift"] for limit in (10.0, 1000.0))
     assert long > 2 * short
 
 

@@ -47,8 +47,8 @@ def _blocks(operators: Sequence[str], count: int) -> Program:
 
 def _in_parts(monkeypatch: pytest.MonkeyPatch, nodes: int) -> None:
     """Cut every program of more nodes into parts of so many."""
-    for name in ("LARGE", "HUGE", "PIECE"):
-        monkeypatch.setattr(f"eqsat.program.segments.{name}", nodes)
+    for name in ("segments.LARGE", "pieces.HUGE", "pieces.PIECE"):
+        monkeypatch.setattr(f"eqsat.parts.{name}", nodes)
 
 
 def _assert_right(best: eqsat.Result, source: Program) -> None:

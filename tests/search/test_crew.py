@@ -171,7 +171,7 @@ def test_several_processes_find_what_one_finds(together: Pool, monkeypatch: pyte
 def test_each_form_is_searched_once_and_all_processes_take_part(together: Pool) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
-    processes = members.each(process_of, given, range(len(given)))
+    processes = members.each(process_of, given)
     assert None not in processes
     assert len(set(processes)) > 1
     assert os.getpid() in processes
@@ -191,7 +191,7 @@ def test_what_a_process_has_begun_it_carries_on_once_all_forms_are_taken(togethe
     following = members._next
     members._next = lambda *args: taken.append(1) or following(*args)  # type: ignore[method-assign]
     members._next_begun = noted  # type: ignore[method-assign]
-    found: list[Any] = members.each(begins, given, range(len(given)))
+    found: list[Any] = members.each(begins, given)
     assert [kind for kind, *_ in found] == ["done"] * len(given)
     assert all(first == then for _, first, then, _ in found), "the process that has begun"
     assert len({first for _, first, *_ in found}) > 1
@@ -202,7 +202,7 @@ def test_what_there_is_no_time_for_stays_as_far_as_it_is(together: Pool, monkeyp
     problem, run = begun()
     members, given = parts(problem, run)
     monkeypatch.setattr(members, "_next_begun", lambda begun: None)
-    found: list[Any] = members.each(begins, given, range(len(given)))
+    found: list[Any] = members.each(begins, given)
     assert [kind for kind, _ in found] == ["begun"] * len(given)
     assert len({process for _, process in found}) > 1
 
@@ -210,7 +210,7 @@ def test_what_there_is_no_time_for_stays_as_far_as_it_is(together: Pool, monkeyp
 def test_a_process_that_dies_as_it_goes_on_leaves_what_it_had(together: Pool) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
-    found: list[Any] = members.each(begins_and_dies_elsewhere, given, range(len(given)))
+    found: list[Any] = members.each(begins_and_dies_elsewhere, given)
     assert {kind for kind, _ in found} == {"begun", "done"}
     assert [(kind == "done") == (process == os.getpid()) for kind, process in found] == [True] * len(given)
 
@@ -227,9 +227,7 @@ def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
     began: list[Sought] = []
-    assert members.each(lambda sought, seconds, run: began.append(sought), given, range(len(given))) == [None] * len(
-        given
-    )
+    assert members.each(lambda sought, seconds, run: began.append(sought), given) == [None] * len(given)
     assert began == [sought for (sought,) in reversed(given)]
 
 
@@ -307,11 +305,11 @@ def test_ctrl_c_that_overtakes_a_form_ends_its_search(monkeypatch: pytest.Monkey
 def test_a_process_that_dies_or_hangs_costs_only_its_forms(
     together: Pool, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew.Crew, "_next", lambda self, ends, waiting: (0, 1.0))
+    monkeypatch.setattr(crew.Crew, "_next", lambda self, ends, waiting, expected: (0, 1.0))
     problem, run = begun(10.0)
     members, given = parts(problem, run)
     begin = time.monotonic()
-    found = members.each(work, given, range(len(given)))
+    found = members.each(work, given)
     assert 1 in found
     assert None in found
     assert time.monotonic() - begin < 8.0
@@ -331,7 +329,7 @@ def test_an_error_elsewhere_is_raised_here(together: Pool) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
     with pytest.raises(EqsatError, match="no such thing"), members:
-        members.each(own_error, given, range(len(given)))
+        members.each(own_error, given)
 
 
 def test_what_goes_on_elsewhere_is_given_up_when_this_process_fails(together: Pool) -> None:
@@ -339,7 +337,7 @@ def test_what_goes_on_elsewhere_is_given_up_when_this_process_fails(together: Po
     members, given = parts(problem, run)
     begin = time.monotonic()
     with pytest.raises(KeyError), members:
-        members.each(fails_here, given, range(len(given)))
+        members.each(fails_here, given)
     while together._all and time.monotonic() < begin + 10:
         time.sleep(0.05)
     assert not together._all
@@ -348,7 +346,7 @@ def test_what_goes_on_elsewhere_is_given_up_when_this_process_fails(together: Po
 def test_a_fault_of_eqsat_elsewhere_is_an_error_of_its_form(together: Pool) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
-    found = members.each(fails_elsewhere, given, range(len(given)))
+    found = members.each(fails_elsewhere, given)
     assert 1 in found
     assert any(isinstance(x, EqsatError) and "KeyError" in str(x) for x in found)
 
@@ -382,7 +380,7 @@ def test_ctrl_c_reaches_all_processes(together: Pool) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Timer(3.0, press).start()
-    found = members.each(waits_for_an_end, given, range(len(given)))
+    found = members.each(waits_for_an_end, given)
     assert time.monotonic() - pressed[0] < 2.0
     assert found == ["ended"] * len(given)
     assert run.interrupted
@@ -395,7 +393,7 @@ def test_nobody_waits_for_a_process_that_has_not_loaded(monkeypatch: pytest.Monk
     problem, run = begun()
     members, given = parts(problem, run)
     begin = time.monotonic()
-    assert set(members.each(process_of, given, range(len(given)))) == {os.getpid()}
+    assert set(members.each(process_of, given)) == {os.getpid()}
     assert time.monotonic() - begin < 5.0
     pool.close()
 
@@ -404,4 +402,4 @@ def test_a_pool_without_a_free_process_leaves_all_to_this_one(together: Pool) ->
     problem, run = begun()
     members, given = parts(problem, run)
     with together.lent(problem.asked.memory, None, 0.0), together.lent(problem.asked.memory, None, 0.0):
-        assert None not in members.each(cover_written, given, range(len(given)))
+        assert None not in members.each(cover_written, given)

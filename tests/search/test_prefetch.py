@@ -113,23 +113,23 @@ def test_no_time_for_changes_is_reserved_before_there_is_a_cover_as_written(monk
     assert before["plan"] == after["plan"] > 0
 
 
-@pytest.mark.parametrize(("limit", "processes", "taken"), [(100.0, 1, 8), (10.0, 1, 6), (5.0, 2, 6), (1.5, 1, 1)])
+@pytest.mark.parametrize(("limit", "processes", "taken"), [(100.0, 1, 8), (10.0, 1, 6), (5.0, 2, 5), (1.5, 1, 1)])
 def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: int, taken: int) -> None:
     """Eight forms that take a second each; what has been begun takes some time after the search."""
     _, sought, _ = begun()
     run = Runner(TimeBudget(limit, clock=lambda: 0.0))
     size = int(1 / limits.SEARCH.first_look(1, fuses=True))
-    work = search._Work([sought] * 8, [size] * 8, run, lambda written: None)
-    assert work.next(0, processes) == range(taken)
+    work = search._Work([sought] * 8, [size] * 8, [0] * 8, run, lambda written: None)
+    assert work.worthwhile(processes, range(8), 1) == range(taken)
     lift = run.budget.expected["lift"]
-    assert lift == pytest.approx(limits.AFTER.expected(limit, 8 * size, taken * size, 0.0)["lift"])
+    assert lift == pytest.approx(limits.AFTER.expected(limit, 8 * size, taken * size, 0, 0.0)["lift"])
     if taken < 8:
-        assert work.next(taken, processes), "more, as the others have taken no time"
-    assert work.next(8, processes) == range(8, 8)
+        assert work.worthwhile(processes, range(taken, 8), 1), "more, as the others have taken no time"
+    assert not work.worthwhile(processes, range(8, 8), 1)
 
 
 def test_forms_without_time_stay_as_written() -> None:
     _, sought, _ = begun()
     run = Runner(TimeBudget(60.0))
     run.budget.finish()
-    assert not search._Work([sought], [10], run, lambda written: None).next(0, 1)
+    assert not search._Work([sought], [10], [0], run, lambda written: None).worthwhile(1, range(1), 1)

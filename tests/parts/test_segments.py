@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.parts.pieces import HUGE, towers
+from eqsat.parts.segments import JOINED, segments
 from eqsat.program.core import evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
-from eqsat.program.segments import HUGE, JOINED, segments, towers
 from support.programs import weight
 
 spec = eqsat.spec

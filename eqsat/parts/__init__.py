@@ -1,0 +1,1 @@
+"""A program in parts: where it is cut, and which parts are equal."""
