@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import itemsize
-from eqsat.parts.repeats import repeats
+from eqsat.parts.repeats import Repeat, repeats
 from eqsat.program.core import Node
 from eqsat.program.node import is_leaf
 
@@ -38,17 +38,19 @@ def pieces(roots: Sequence[Node], boundary: Collection[Node]) -> list[tuple[Node
     Each piece reads only roots of earlier ones. A view of a computed array goes with what reads it, and so does what
     joins a few arrays. All results of an opaque call stay together.
     """
-    order = _computed(roots, boundary)
+    order = _depth_first(roots, boundary)
     if len(order) <= HUGE:
         return [tuple(roots)]
-    place = {node: i for i, node in enumerate(order)}
-    reads = _read_here(order, place, frozenset(roots))
-    piece_of = _piece_of(order, _ends(order, place, reads))
-    passed = {a for node, a in reads if piece_of[node] > piece_of[a]}
-    found: dict[int, dict[Node, None]] = {}
+    behind = _in_memory(order, frozenset(roots))
+    cells = _deepest_first(order, roots)
+    if found := repeats(cells, _passing(cells, behind)):
+        order = cells
+    piece_of = _piece_of(order, _ends(_passing(order, behind), found))
+    passed = {x for node in order for x in _reads(node, behind) if piece_of[node] > piece_of[x]}
+    made: dict[int, dict[Node, None]] = {}
     for root in [*roots, *(node for node in order if node in passed)]:
-        found.setdefault(piece_of.get(root, 0), {})[root] = None  # an input or constant goes with the first
-    return [tuple(found[i]) for i in sorted(found)]
+        made.setdefault(piece_of.get(root, 0), {})[root] = None  # an input or constant goes with the first
+    return [tuple(made[i]) for i in sorted(made)]
 
 
 def towers(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
@@ -57,7 +59,7 @@ def towers(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
     A top post-dominates its tower (Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", 2001). Towers have
     at least `TOWER` nodes, and leave as many. One alone is no tower: it is the part up to some node of a chain.
     """
-    order = _computed(roots, boundary)
+    order = _depth_first(roots, boundary)
     if len(order) <= HUGE:
         return []
     place = {node: i for i, node in enumerate(order)}
@@ -111,19 +113,23 @@ def _post_dominators(
     return after, depth
 
 
-def _computed(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
+def _depth_first(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
     """The computed nodes from the boundary to the roots, depth first, operands first: what lies beside each other is
-    computed one after another, so that little passes a cut. What has the longest chain behind it comes before others:
-    what joins a chain is computed where it joins, so that the cells of a chain come one after another."""
-    outside = set(boundary).difference(roots)
+    computed one after another, so that little passes a cut."""
+    return [node for node in operands_first(roots, set(boundary).difference(roots)) if not is_leaf(node.op)]
+
+
+def _deepest_first(order: Sequence[Node], roots: Sequence[Node]) -> list[Node]:
+    """The same nodes, those with the longest chain behind them before others: what joins a chain is computed where it
+    joins, so that the cells of a chain come one after another."""
     depth: dict[Node, int] = {}
-    for node in operands_first(roots, outside):
+    for node in order:
         depth[node] = 1 + max((depth.get(a, 0) for a in node.args), default=0)
 
     def deepest(node: Node) -> list[Node]:
-        return sorted(node.args, key=lambda a: -depth.get(a, 0))
+        return sorted((a for a in node.args if a in depth), key=lambda a: -depth[a])
 
-    return [node for node in operands_first(roots, outside, deepest) if not is_leaf(node.op)]
+    return operands_first([root for root in roots if root in depth], operands=deepest)
 
 
 def _in_memory(order: Sequence[Node], roots: Collection[Node]) -> dict[Node, list[Node]]:
@@ -141,36 +147,37 @@ def _in_memory(order: Sequence[Node], roots: Collection[Node]) -> dict[Node, lis
     return found
 
 
-def _read_here(order: Sequence[Node], place: Mapping[Node, int], roots: Collection[Node]) -> list[tuple[Node, Node]]:
-    """(reader, what it reads), both computed here, where the latter is in memory."""
-    behind = _in_memory(order, roots)
-    return [(node, x) for node in order for a in node.args for x in behind.get(a, ()) if x in place]
+def _reads(node: Node, behind: Mapping[Node, Sequence[Node]]) -> list[Node]:
+    """The computed nodes in memory that a node reads."""
+    return [x for a in node.args for x in behind.get(a, ()) if x in behind]
 
 
-def _ends(order: Sequence[Node], place: Mapping[Node, int], reads: Sequence[tuple[Node, Node]]) -> list[int]:
+def _passing(order: Sequence[Node], behind: Mapping[Node, Sequence[Node]]) -> list[int]:
+    """For each place the bytes that nodes after it read of those up to it."""
+    place = {node: i for i, node in enumerate(order)}
+    last: dict[Node, int] = {}
+    for node in order:
+        for x in _reads(node, behind):
+            last[x] = place[node]
+    change = [0] * (len(order) + 1)
+    for x, end in last.items():
+        size = x.size * itemsize(x.dtype)
+        change[place[x]] += size
+        change[end] -= size
+    return list(accumulate(change))
+
+
+def _ends(passing: Sequence[int], repeated: Sequence[Repeat]) -> list[int]:
     """The place of the last node of each piece. The copies of what repeats itself are cut alike."""
-    passing = _passing(order, place, reads)
+    every = len(passing) - 1
     ends: list[int] = []
     start = 0
-    for repeat in repeats(order, passing):
+    for repeat in repeated:
         ends += _narrowest(passing, start, repeat.start)
         own = _narrowest(passing, repeat.start, repeat.start + repeat.period)
         ends += [end + k * repeat.period for k in range(repeat.copies) for end in own]
         start = repeat.stop
-    return ends + _narrowest(passing, start, len(order))
-
-
-def _passing(order: Sequence[Node], place: Mapping[Node, int], reads: Sequence[tuple[Node, Node]]) -> list[int]:
-    """For each place the bytes that nodes after it read of those up to it."""
-    change = [0] * (len(order) + 1)
-    last: dict[Node, int] = {}
-    for node, a in reads:
-        last[a] = max(last.get(a, 0), place[node])
-    for a, end in last.items():
-        size = a.size * itemsize(a.dtype)
-        change[place[a]] += size
-        change[end] -= size
-    return list(accumulate(change))
+    return ends + _narrowest(passing, start, every)
 
 
 def _narrowest(passing: Sequence[int], start: int, stop: int) -> list[int]:
