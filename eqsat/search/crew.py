@@ -10,7 +10,7 @@
 
 Another process begins to load as soon as the sizes of the forms are known, and takes part once it has loaded. Forms do
 not depend on each other. Whichever process searches a form, the result is the same. Work that is only begun with a form
-goes on in the same process, once each form is taken.
+goes on in the same process, once each form is taken that there is time for.
 """
 
 from __future__ import annotations

@@ -162,21 +162,22 @@ class _Work:
             budget.expect(stage, seconds)
 
     def worthwhile(self, processes: int, waiting: Sequence[int], least: int) -> Sequence[int]:
-        """The places of the forms that so many processes search next, of those that wait: the first ones, for which the
-        time left is expected to suffice, and at least so many if there is any time. A few finished searches give more
-        than many that hardly began, and what is not begun needs no time afterwards."""
+        """The places of the forms that so many processes search next, of those that wait: the ones for which the time
+        left is expected to suffice, and at least so many if there is any time. A few finished searches give more than
+        many that hardly began, and what is not begun needs no time afterwards."""
         changed, weights = (sum(each) - sum(each[i] for i in waiting) for each in (self.sizes, self.weights))
-        end, needed = 0, 0.0
+        taken: list[int] = []
+        needed = 0.0
         for i in waiting:
             self.reserve(changed + self.sizes[i], weights + self.weights[i])
             left = self.run.left("solve")
             seconds = limits.SEARCH.first_look(self.sizes[i], self.sought[i].asked.device.fuses)
-            needed += seconds
-            if not left or (end >= least and max(seconds, needed / processes) > left):
-                break
-            changed, weights, end = changed + self.sizes[i], weights + self.weights[i], end + 1
+            suffices = max(seconds, (needed + seconds) / processes) <= left
+            if left and (suffices or len(taken) < least):
+                taken.append(i)
+                changed, weights, needed = changed + self.sizes[i], weights + self.weights[i], needed + seconds
         self.reserve(changed, weights)
-        return waiting[:end]
+        return taken
 
 
 def _start_worker(asked: Asked, run: Runner) -> None:
@@ -195,33 +196,36 @@ def _alone(work: _Work) -> list[Found]:
     covered."""
     sought, run = work.sought, work.run
 
-    def share(i: int, end: int, spoken_for: float = 0.0) -> float:
-        return limits.SEARCH.of_form(max(0.0, run.left("solve") - spoken_for), work.sizes[i], work.sizes[i:end])
+    def share(i: int, among: Sequence[int], spoken_for: float = 0.0) -> float:
+        left = max(0.0, run.left("solve") - spoken_for)
+        return limits.SEARCH.of_form(left, work.sizes[i], [work.sizes[j] for j in among])
 
-    every = len(sought)
-    prefetch = prefetched(sought[0], share(0, every), run) if sought else None
-    written = [cover_written(one, share(i, every), run) for i, one in enumerate(sought)]
+    waiting = list(range(len(sought)))
+    ahead = {i: prefetched(sought[i], share(i, waiting), run) for i in waiting[:1]}
+    written = [cover_written(one, share(i, waiting[i:]), run) for i, one in enumerate(sought)]
     work.as_written(written)
-    if sought and prefetch is None:
+    if not any(ahead.values()) and sought:
         _start_worker(sought[0].asked, run)
-    found: list[Found] = []
-    while batch := work.worthwhile(1, range(len(found), every), 1):
-        end = len(found) + len(batch)
-        for i in batch:
-            run.tell(f"part {i + 1} of {every}", 0.8 * i / every)
-            seconds = share(i, end)
+    found = {i: left_written(own, run.why_stopped) for i, own in enumerate(written)}
+    while batch := work.worthwhile(1, waiting, 1):
+        for k, i in enumerate(batch):
+            done, rest = len(sought) - len(waiting), batch[k:]
+            run.tell(f"part {done + 1} of {len(sought)}", 0.8 * done / len(sought))
+            waiting.remove(i)
+            seconds = share(i, rest)
             deadline = run.deadline(seconds)
             try:
-                explored = explore_form(sought[i], deadline, run, prefetch) if seconds > 0 else None
-                prefetch = None
-                if i + 1 < end:
-                    prefetch = prefetched(sought[i + 1], share(i + 1, end, deadline.left()), run)
-                found.append(search_form(sought[i], written[i], explored, deadline, run, prefetch))
+                explored = explore_form(sought[i], deadline, run, ahead.pop(i, None)) if seconds > 0 else None
+                following = None
+                for later in rest[1:2]:
+                    following = prefetched(sought[later], share(later, rest[1:], deadline.left()), run)
+                    ahead[later] = following
+                found[i] = search_form(sought[i], written[i], explored, deadline, run, following)
             except InputError:
                 raise
             except EqsatError as error:
-                found.append(left_written(written[i], "failed", error))
-    return found + [left_written(own, run.why_stopped) for own in written[len(found) :]]
+                found[i] = left_written(written[i], "failed", error)
+    return [found[i] for i in range(len(sought))]
 
 
 def _together(work: _Work, crew: Crew) -> list[Found]:

@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -22,7 +23,8 @@ from eqsat.base.memory_limit import memory_limit
 from eqsat.base.time_budget import TimeBudget
 from eqsat.base.worker import Pool, packed
 from eqsat.errors import EqsatError, InputError
-from eqsat.search import crew, limits
+from eqsat.extract.plan.stitch import Solved
+from eqsat.search import crew, limits, search
 from eqsat.search.asked import judged
 from eqsat.search.crew import Crew
 from eqsat.search.form import Sought, cover_written
@@ -229,6 +231,43 @@ def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[Sought] = []
     assert members.each(lambda sought, seconds, run: began.append(sought), given) == [None] * len(given)
     assert began == [sought for (sought,) in reversed(given)]
+
+
+def test_what_is_worthwhile_comes_before_what_is_begun_and_that_before_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crew, "_processors", lambda: 1)
+    problem, run = begun()
+    members, given = parts(problem, run)
+    order: list[str] = []
+
+    def work(sought: Sought, place: int, seconds: float, run: Runner) -> Begun[str]:
+        order.append(f"{place} begins")
+        return Begun("begun", 1.0, lambda seconds, run: order.append(f"{place} goes on") or "done")
+
+    def worthwhile(waiting: Sequence[int], least: int) -> Sequence[int]:
+        return [i for i in waiting if i != 1] or waiting[:least]
+
+    numbered = [(sought, i) for i, (sought,) in enumerate(given[:3])]
+    assert members.each(work, numbered, worthwhile) == ["done"] * 3
+    assert order == ["2 begins", "0 begins", "0 goes on", "2 goes on", "1 begins", "1 goes on"]
+
+
+def test_forms_with_most_copies_for_their_size_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, run = begun()
+    order: list[int] = []
+    found = search.cover_written
+
+    def noted(sought: Sought, seconds: float, run: Runner) -> Solved:
+        order.append(len(sought.source.nodes))
+        return found(sought, seconds, run)
+
+    monkeypatch.setattr(crew, "_processors", lambda: 1)
+    monkeypatch.setattr(search, "cover_written", noted)
+    search.search(problem, run)
+    sizes, times = problem.sizes(), Counter(part.form for part in problem.parts)
+    assert order == [sizes[form] for form in sorted(sizes, key=lambda form: sizes[form] / times[form])]
+    assert order != sorted(order)
 
 
 def test_processes_that_are_busy_have_no_time_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:

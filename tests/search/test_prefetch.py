@@ -120,12 +120,22 @@ def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: i
     run = Runner(TimeBudget(limit, clock=lambda: 0.0))
     size = int(1 / limits.SEARCH.first_look(1, fuses=True))
     work = search._Work([sought] * 8, [size] * 8, [0] * 8, run, lambda written: None)
-    assert work.worthwhile(processes, range(8), 1) == range(taken)
+    assert work.worthwhile(processes, range(8), 1) == list(range(taken))
     lift = run.budget.expected["lift"]
     assert lift == pytest.approx(limits.AFTER.expected(limit, 8 * size, taken * size, 0, 0.0)["lift"])
     if taken < 8:
         assert work.worthwhile(processes, range(taken, 8), 1), "more, as the others have taken no time"
     assert not work.worthwhile(processes, range(8, 8), 1)
+
+
+def test_a_form_that_there_is_no_time_for_does_not_hold_up_smaller_ones() -> None:
+    _, sought, _ = begun()
+    run = Runner(TimeBudget(10.0, clock=lambda: 0.0))
+    sizes = [20, 10_000, 30]  # in the order of their worth
+    work = search._Work([sought] * 3, sizes, [0] * 3, run, lambda written: None)
+    assert work.worthwhile(2, range(3), 1) == [0, 2]
+    assert work.worthwhile(2, [1], 0) == []
+    assert work.worthwhile(2, [1], 1) == [1], "a process that has nothing else to do begins it all the same"
 
 
 def test_forms_without_time_stay_as_written() -> None:
