@@ -33,9 +33,9 @@ class Segment:
 
     Attributes:
         roots: what it computes, as nodes of the program.
-        boundary: what it reads from other segments, in the order of the placeholders `%0`, `%1`, ...
-        form: the same roots with placeholders for what it reads and numbered constants: equal forms are equal problems.
-        leaves: placeholder node -> the node of the program that it stands for (inputs, constants and boundary).
+        form: the same roots over placeholders `%0`, `%1`, ... for inputs, constants and what it reads of other parts:
+            equal forms are equal problems.
+        leaves: each placeholder, and the node of the program that it stands for.
     """
 
     roots: tuple[Node, ...]

@@ -156,10 +156,13 @@ class _Work:
     def reserve(self, changed: int, weights: int) -> None:
         """Reserve time for the stages after the search if it changes forms of so many nodes, whose parts have so many
         weights. The others stay as written, and take next to none."""
-        budget, nodes = self.run.budget, sum(self.sizes)
-        after = limits.AFTER.expected(budget.limit, nodes, changed, weights, budget.spent.get("fold", 0.0))
-        for stage, seconds in after.items():
-            budget.expect(stage, seconds)
+        for stage, seconds in self._after(changed, weights).items():
+            self.run.budget.expect(stage, seconds)
+
+    def _after(self, changed: int, weights: int) -> dict[str, float]:
+        budget = self.run.budget
+        folding = budget.spent.get("fold", 0.0)
+        return limits.AFTER.expected(budget.limit, sum(self.sizes), changed, weights, folding)
 
     def worthwhile(self, processes: int, waiting: Sequence[int], least: int) -> Sequence[int]:
         """The places of the forms that so many processes search next, of those that wait: the ones for which the time
@@ -169,13 +172,13 @@ class _Work:
         taken: list[int] = []
         needed = 0.0
         for i in waiting:
-            self.reserve(changed + self.sizes[i], weights + self.weights[i])
-            left = self.run.left("solve")
+            with_it = changed + self.sizes[i], weights + self.weights[i]
+            left = self.run.left("solve", self._after(*with_it))
             seconds = limits.SEARCH.first_look(self.sizes[i], self.sought[i].asked.device.fuses)
             suffices = max(seconds, (needed + seconds) / processes) <= left
             if left and (suffices or len(taken) < least):
                 taken.append(i)
-                changed, weights, needed = changed + self.sizes[i], weights + self.weights[i], needed + seconds
+                (changed, weights), needed = with_it, needed + seconds
         self.reserve(changed, weights)
         return taken
 

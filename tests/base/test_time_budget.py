@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,6 +34,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def test_what_would_be_left_reserves_nothing():
+    budget = TimeBudget(10.0, clock=Clock())
+    budget.expect("lift", 1.0)
+    budget.expect("write", 2.0)
+    assert budget.left("solve", {"lift": 4.0}) == 4.0
+    assert budget.left("solve") == 7.0
 
 
 @pytest.mark.parametrize(
@@ -180,8 +189,8 @@ class Over(TimeBudget):
         super().__init__(1000.0)
         self.first = first
 
-    def left(self, stage: str) -> float:
-        return 0.0 if STAGES.index(stage) >= STAGES.index(self.first) else super().left(stage)
+    def left(self, stage: str, expected: Mapping[str, float] | None = None) -> float:
+        return 0.0 if STAGES.index(stage) >= STAGES.index(self.first) else super().left(stage, expected)
 
 
 def chain(x):
