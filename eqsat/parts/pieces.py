@@ -31,6 +31,9 @@ TOWER = 200
 FEW_ARRAYS = 8
 """Most arrays that stay apart in memory where they are only read joined."""
 
+FEW_OPERATORS = 8
+"""Most operators in a row that join and move elements, and that all readers of them compute on the way."""
+
 
 def pieces(roots: Sequence[Node], boundary: Collection[Node]) -> list[tuple[Node, ...]]:
     """The roots of pieces that together compute `roots` from inputs, constants and the boundary.
@@ -136,6 +139,7 @@ def _in_memory(order: Sequence[Node], roots: Collection[Node]) -> dict[Node, lis
     """For each node what is in memory where it is read: the arrays that it is a view of or joins, a few of them, with a
     function applied to each element or not. Roots and all others are in memory themselves."""
     found: dict[Node, list[Node]] = {}
+    length: dict[Node, int] = {}  # of the longest row of operators between a node and what is in memory
     for node in order:
         behind = [node]
         if node.op == "Cat" or (node.op == "V" and node.args[0].op != "V"):
@@ -143,7 +147,10 @@ def _in_memory(order: Sequence[Node], roots: Collection[Node]) -> dict[Node, lis
             behind = list(arrays) if len(arrays) <= FEW_ARRAYS else behind
         elif node.op == "Un" and found.get(node.args[0], behind) != [node.args[0]]:
             behind = found.get(node.args[0], behind)
-        found[node] = [node] if node in roots else behind
+        length[node] = 1 + max((length.get(a, 0) for a in node.args), default=0)
+        if behind == [node] or node in roots or length[node] > FEW_OPERATORS:
+            behind, length[node] = [node], 0
+        found[node] = behind
     return found
 
 
