@@ -75,13 +75,14 @@ class TimeBudget:
         """Reserve seconds for a later stage."""
         self.expected[stage] = seconds
 
-    def left(self, stage: str) -> float:
-        """Seconds that a stage may take without using the time reserved for later stages; at least 0."""
-        return max(0.0, self.end - self.clock() - self.reserved(stage))
+    def left(self, stage: str, expected: Mapping[str, float] = {}) -> float:
+        """Seconds that a stage may take without using the time reserved for later stages, or `expected` of some of
+        them instead; at least 0."""
+        return max(0.0, self.end - self.clock() - self.reserved(stage, expected))
 
-    def reserved(self, stage: str) -> float:
-        """Seconds that are reserved for the stages after this one."""
-        return sum(self.expected.get(s, 0.0) for s in STAGES[STAGES.index(stage) + 1 :])
+    def reserved(self, stage: str, expected: Mapping[str, float] = {}) -> float:
+        """Seconds that are reserved for the stages after this one, with those `expected` of some of them instead."""
+        return sum(expected.get(s, self.expected.get(s, 0.0)) for s in STAGES[STAGES.index(stage) + 1 :])
 
     def finish(self) -> None:
         """Leave no time for any stage, as after Ctrl-C."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Concatenate, Generic, Literal, ParamSpec, TypeVar
@@ -89,9 +89,9 @@ class Runner:
         """Seconds of a stage that only Ctrl-C ends."""
         return 0.0 if self.interrupted else inf
 
-    def left(self, stage: str) -> float:
-        """Seconds that a stage may take; none after Ctrl-C."""
-        return 0.0 if self.interrupted else self.budget.left(stage)
+    def left(self, stage: str, expected: Mapping[str, float] = {}) -> float:
+        """Seconds that a stage may take, of `TimeBudget.left`; none after Ctrl-C."""
+        return 0.0 if self.interrupted else self.budget.left(stage, expected)
 
     def deadline(self, seconds: float) -> Deadline:
         """So many seconds from now, or Ctrl-C."""

@@ -156,10 +156,13 @@ class _Work:
     def reserve(self, changed: int, weights: int) -> None:
         """Reserve time for the stages after the search if it changes forms of so many nodes, whose parts have so many
         weights. The others stay as written, and take next to none."""
-        budget, nodes = self.run.budget, sum(self.sizes)
-        after = limits.AFTER.expected(budget.limit, nodes, changed, weights, budget.spent.get("fold", 0.0))
-        for stage, seconds in after.items():
-            budget.expect(stage, seconds)
+        for stage, seconds in self._after(changed, weights).items():
+            self.run.budget.expect(stage, seconds)
+
+    def _after(self, changed: int, weights: int) -> dict[str, float]:
+        """The seconds of those stages."""
+        budget = self.run.budget
+        return limits.AFTER.expected(budget.limit, sum(self.sizes), changed, weights, budget.spent.get("fold", 0.0))
 
     def worthwhile(self, processes: int, waiting: Sequence[int], least: int) -> Sequence[int]:
         """The places of the forms that so many processes search next, of those that wait: the first ones, for which the
@@ -168,8 +171,7 @@ class _Work:
         changed, weights = (sum(each) - sum(each[i] for i in waiting) for each in (self.sizes, self.weights))
         end, needed = 0, 0.0
         for i in waiting:
-            self.reserve(changed + self.sizes[i], weights + self.weights[i])
-            left = self.run.left("solve")
+            left = self.run.left("solve", self._after(changed + self.sizes[i], weights + self.weights[i]))
             seconds = limits.SEARCH.first_look(self.sizes[i], self.sought[i].asked.device.fuses)
             needed += seconds
             if not left or (end >= least and max(seconds, needed / processes) > left):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -180,8 +181,8 @@ class Over(TimeBudget):
         super().__init__(1000.0)
         self.first = first
 
-    def left(self, stage: str) -> float:
-        return 0.0 if STAGES.index(stage) >= STAGES.index(self.first) else super().left(stage)
+    def left(self, stage: str, expected: Mapping[str, float] = {}) -> float:
+        return 0.0 if STAGES.index(stage) >= STAGES.index(self.first) else super().left(stage, expected)
 
 
 def chain(x):

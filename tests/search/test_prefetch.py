@@ -128,6 +128,17 @@ def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: i
     assert not work.worthwhile(processes, range(8, 8), 1)
 
 
+def test_no_time_is_reserved_for_forms_that_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even while they are looked at: other processes would stop as if there were no time left."""
+    _, sought, _ = begun()
+    run = Runner(TimeBudget(5.0, clock=lambda: 0.0))
+    reserved: list[float] = []
+    monkeypatch.setattr(run.budget, "expect", lambda stage, seconds: stage == "lift" and reserved.append(seconds))
+    work = search._Work([sought], [10_000], [0], run, lambda written: None)
+    assert not work.worthwhile(2, [0], 0)
+    assert reserved == [0.0]
+
+
 def test_forms_without_time_stay_as_written() -> None:
     _, sought, _ = begun()
     run = Runner(TimeBudget(60.0))
