@@ -60,7 +60,7 @@ class _Run:
 
 
 def repeats(order: Sequence[Node], passing: Sequence[int]) -> list[Repeat]:
-    """The parts that repeat themselves, in order. They do not overlap: those that gain most go first.
+    """The parts that repeat themselves, in order. They do not overlap: what gains most goes first.
 
     Args:
         order: nodes, operands first, with the nodes of each cell in a row.

@@ -36,12 +36,15 @@ def layers() -> eqsat.Program:
     return eqsat.trace(net, spec((64, 48)))
 
 
+def partitioned(program: eqsat.Program, run: Runner) -> search.Problem:
+    given = None, None, 1.0, 1, "latency", None, None, False, 1
+    return search.partition(program, judged(program, "mi300x", "reassociate", *given), run)
+
+
 def begun() -> tuple[Runner, form.Sought, Solved]:
     """The largest form of a program, covered as written."""
-    given = None, None, 1.0, 1, "latency", None, None, False, 1
     run = Runner(TimeBudget.of(60))
-    program = layers()
-    problem = search.partition(program, judged(program, "mi300x", "reassociate", *given), run)
+    problem = partitioned(layers(), run)
     sought = problem.sought(max(problem.sizes(), key=problem.sizes().__getitem__))
     return run, sought, form.cover_written(sought, 5.0, run)
 
@@ -126,6 +129,21 @@ def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: i
     if taken < 8:
         assert work.worthwhile(processes, range(taken, 8), 1), "more, as the others have taken no time"
     assert not work.worthwhile(processes, range(8, 8), 1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_time_for_the_check_is_reserved_for_each_constant_once(shared: bool) -> None:
+    """ALBERT's layers all read the same weights."""
+    w = RNG.standard_normal((4, 48, 48)).astype(np.float32)
+
+    def net(x):
+        for i in range(4):
+            x = eqsat.softmax(x @ w[0 if shared else i])
+        return x
+
+    problem = partitioned(eqsat.trace(net, spec((64, 48))), Runner(TimeBudget.of(60)))
+    assert len(problem.parts) - len(problem.sizes()) == 2, "three of them are of one form"
+    assert max(problem.weights().values()) // (48 * 48) == (1 if shared else 3)
 
 
 def test_no_time_is_reserved_for_forms_that_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
