@@ -15,7 +15,7 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import itemsize
 from eqsat.parts.repeats import Repeat, repeats
 from eqsat.program.core import Node
-from eqsat.program.node import is_leaf
+from eqsat.program.node import call_of, is_leaf
 
 HUGE = 1_000
 """Nodes beyond which a part is cut by force. NASNet's has 1 900: whole it is 1 390 us after half a minute, in pieces
@@ -92,10 +92,9 @@ def _post_dominators(
     depth in the tree of these. All results of an opaque call have the same readers."""
     end = len(order)
     readers: list[list[int]] = [[] for _ in order]
-    calls: dict[tuple[object, tuple[Node, ...]], list[int]] = {}
+    calls: dict[object, list[int]] = {}
     for i, node in enumerate(order):
-        if node.op == "Opaque":
-            readers[i] = calls.setdefault((node.attrs[0], node.args), readers[i])
+        readers[i] = calls.setdefault(call_of(node), readers[i])
     for root in roots:
         if root in place:
             readers[place[root]].append(end)
@@ -200,10 +199,10 @@ def _narrowest(passing: Sequence[int], start: int, stop: int) -> list[int]:
 def _piece_of(order: Sequence[Node], ends: Sequence[int]) -> dict[Node, int]:
     """The piece of each node; all results of an opaque call are in that of the first."""
     found: dict[Node, int] = {}
-    calls: dict[tuple[object, tuple[Node, ...]], int] = {}
+    calls: dict[object, int] = {}
     piece = 0
     for i, node in enumerate(order):
         if i > ends[piece]:
             piece += 1
-        found[node] = calls.setdefault((node.attrs[0], node.args), piece) if node.op == "Opaque" else piece
+        found[node] = calls.setdefault(call_of(node), piece)
     return found
