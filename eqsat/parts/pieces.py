@@ -15,7 +15,7 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import itemsize
 from eqsat.parts.repeats import Repeat, repeats
 from eqsat.program.core import Node
-from eqsat.program.node import is_leaf
+from eqsat.program.node import call_of, is_leaf
 
 HUGE = 1_000
 """Nodes beyond which a part is cut by force. NASNet's has 1 900: whole it is 1 390 us after half a minute, in pieces
@@ -30,6 +30,9 @@ TOWER = 200
 
 FEW_ARRAYS = 8
 """Most arrays that stay apart in memory where they are only read joined."""
+
+FEW_OPERATORS = 8
+"""Most operators in a row that join and move elements, and that all readers of them compute on the way."""
 
 
 def pieces(roots: Sequence[Node], boundary: Collection[Node]) -> list[tuple[Node, ...]]:
@@ -89,10 +92,9 @@ def _post_dominators(
     depth in the tree of these. All results of an opaque call have the same readers."""
     end = len(order)
     readers: list[list[int]] = [[] for _ in order]
-    calls: dict[tuple[object, tuple[Node, ...]], list[int]] = {}
+    calls: dict[object, list[int]] = {}
     for i, node in enumerate(order):
-        if node.op == "Opaque":
-            readers[i] = calls.setdefault((node.attrs[0], node.args), readers[i])
+        readers[i] = calls.setdefault(call_of(node), readers[i])
     for root in roots:
         if root in place:
             readers[place[root]].append(end)
@@ -136,6 +138,7 @@ def _in_memory(order: Sequence[Node], roots: Collection[Node]) -> dict[Node, lis
     """For each node what is in memory where it is read: the arrays that it is a view of or joins, a few of them, with a
     function applied to each element or not. Roots and all others are in memory themselves."""
     found: dict[Node, list[Node]] = {}
+    length: dict[Node, int] = {}  # of the longest row of operators between a node and what is in memory
     for node in order:
         behind = [node]
         if node.op == "Cat" or (node.op == "V" and node.args[0].op != "V"):
@@ -143,7 +146,10 @@ def _in_memory(order: Sequence[Node], roots: Collection[Node]) -> dict[Node, lis
             behind = list(arrays) if len(arrays) <= FEW_ARRAYS else behind
         elif node.op == "Un" and found.get(node.args[0], behind) != [node.args[0]]:
             behind = found.get(node.args[0], behind)
-        found[node] = [node] if node in roots else behind
+        length[node] = 1 + max((length.get(a, 0) for a in node.args), default=0)
+        if behind == [node] or node in roots or length[node] > FEW_OPERATORS:
+            behind, length[node] = [node], 0
+        found[node] = behind
     return found
 
 
@@ -193,10 +199,10 @@ def _narrowest(passing: Sequence[int], start: int, stop: int) -> list[int]:
 def _piece_of(order: Sequence[Node], ends: Sequence[int]) -> dict[Node, int]:
     """The piece of each node; all results of an opaque call are in that of the first."""
     found: dict[Node, int] = {}
-    calls: dict[tuple[object, tuple[Node, ...]], int] = {}
+    calls: dict[object, int] = {}
     piece = 0
     for i, node in enumerate(order):
         if i > ends[piece]:
             piece += 1
-        found[node] = calls.setdefault((node.attrs[0], node.args), piece) if node.op == "Opaque" else piece
+        found[node] = calls.setdefault(call_of(node), piece)
     return found

@@ -60,7 +60,7 @@ class _Run:
 
 
 def repeats(order: Sequence[Node], passing: Sequence[int]) -> list[Repeat]:
-    """The parts that repeat themselves, in order. They do not overlap: those that gain most go first.
+    """The parts that repeat themselves, in order. They do not overlap: what gains most goes first.
 
     Args:
         order: nodes, operands first, with the nodes of each cell in a row.
@@ -86,10 +86,10 @@ def _runs(looks: np.ndarray) -> list[_Run]:
     found = []
     for period in range(LEAST, min(LONGEST, len(looks) // 2) + 1):
         same = np.concatenate(([False], looks[:-period] == looks[period:], [False]))
-        edges = np.flatnonzero(same[1:] != same[:-1])
-        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            if stop - start >= period:
-                found.append(_Run(start, stop + period, period))
+        starts, stops = np.flatnonzero(same[1:] != same[:-1]).reshape(-1, 2).T
+        long = stops - starts >= period  # most are equal by chance, and short
+        for start, stop in zip(starts[long].tolist(), stops[long].tolist(), strict=True):
+            found.append(_Run(start, stop + period, period))
     return found
 
 

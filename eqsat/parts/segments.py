@@ -137,8 +137,9 @@ def _in_pieces(
     parts: Sequence[tuple[Node, ...]], boundary: frozenset[Node], fuses: bool, in_towers: bool
 ) -> list[Segment]:
     """The segments with these roots, huge ones in towers and pieces."""
-    cut: list[tuple[Node, ...]] = []
+    found: list[Segment] = []
     for part in parts:
+        cut: list[tuple[Node, ...]] = []
         tops = pieces.towers(part, boundary) if in_towers else []
         for top in tops:
             tower = _segment((top,), boundary)
@@ -146,8 +147,10 @@ def _in_pieces(
             cut += [tuple(own[root] for root in inner.roots) for inner in segments(tower.form, fuses, False)]
         rest = tuple(root for root in part if root not in tops)
         cut += pieces.pieces(rest, boundary.union(tops)) if rest else []
-    edges = boundary if len(cut) == len(parts) else boundary.union(*cut)
-    return [_segment(piece, edges) for piece in cut]
+        if len(cut) > 1:  # earlier parts compute for themselves what these write, later ones read it
+            boundary = boundary.union(root for piece in cut for root in piece if not is_leaf(root.op))
+        found += [_segment(piece, boundary) for piece in cut]
+    return found
 
 
 def _segment(roots: tuple[Node, ...], boundary: frozenset[Node]) -> Segment:

@@ -164,6 +164,11 @@ def is_leaf(op: str) -> bool:
     return core_op(op).arity == 0
 
 
+def call_of(node: Node) -> object:
+    """Equal for all results of one opaque call, which are computed together; for other nodes, the node."""
+    return (node.attrs[0], node.args) if node.op == "Opaque" else node
+
+
 def is_folded(op: str) -> bool:
     """Whether the operator is computed ahead of time where its operands are constant."""
     return core_op(op).folds

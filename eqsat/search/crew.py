@@ -115,8 +115,8 @@ class Crew:
 
         Args:
             given: the arguments of `work` before the seconds, the form first.
-            worthwhile: `worthwhile(waiting, least)` are the places of those that are taken next, of those that wait, at
-                least so many if there is any time. All by default.
+            worthwhile: `worthwhile(waiting, least)` are the places of the next forms, of all that wait, at least so
+                many if there is any time. All by default.
             expected: seconds that the work takes with a form of so many nodes; a search by default.
 
         Raises:

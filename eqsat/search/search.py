@@ -73,6 +73,13 @@ class Problem:
         """Nodes of each form."""
         return {form: len(topological(form)) for form in dict.fromkeys(part.form for part in self.parts)}
 
+    def weights(self) -> dict[Form, int]:
+        """Elements of all constants in the parts of each form. One that several of them read counts once."""
+        constants: dict[Form, set[Node]] = {}
+        for part in self.parts:
+            constants.setdefault(part.form, set()).update(leaf for leaf in part.leaves.values() if leaf.op == "Const")
+        return {form: sum(leaf.size for leaf in found) for form, found in constants.items()}
+
     def sought(self, form: Form) -> Sought:
         """One form, to be searched."""
         executed = () if self.asked.device.fuses else operators_of(self, form)
@@ -117,11 +124,9 @@ def search(
 ) -> dict[Form, Found]:
     """The best covers of all forms that are found in the time left. `as_written` is given their covers as written, once
     these are found: it may reserve time by them."""
-    sizes, copies, weights = problem.sizes(), Counter[Form](), Counter[Form]()
-    for part in problem.parts:
-        copies[part.form] += 1
-        weights[part.form] += sum(leaf.size for leaf in part.leaves.values() if leaf.op == "Const")
-    forms = sorted(sizes, key=lambda form: sizes[form] / copies[form])  # those that gain most for their time
+    sizes, weights = problem.sizes(), problem.weights()
+    copies = Counter(part.form for part in problem.parts)
+    forms = sorted(sizes, key=lambda form: sizes[form] / copies[form])  # first what gains most for its time
     work = _Work(
         [problem.sought(form) for form in forms],
         [sizes[form] for form in forms],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -62,6 +63,13 @@ def test_what_joins_arrays_goes_with_what_reads_it() -> None:
     passed = [root for part in segments(stages(12).roots)[:-1] for root in part.roots]
     assert passed
     assert all(root.op not in ("Cat", "V") for root in passed)
+
+
+def test_a_long_row_of_functions_of_a_view_is_cut() -> None:
+    """Each of them could be computed by what reads it, but not all."""
+    x = eqsat.spec((8, 16))
+    core = lower(eqsat.trace(lambda v: reduce(lambda y, i: (np.tanh, np.exp)[i % 2](y), range(1500), np.exp(v).T), x))
+    assert max(len(topological(part.form)) for part in segments(core.roots)) < 2 * pieces.PIECE
 
 
 def test_cells_longer_than_a_piece_are_cut_alike() -> None:

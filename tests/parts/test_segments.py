@@ -12,7 +12,8 @@ import pytest
 import eqsat
 from eqsat.parts.pieces import HUGE, towers
 from eqsat.parts.segments import JOINED, segments
-from eqsat.program.core import evaluate, lower, topological
+from eqsat.program import ops
+from eqsat.program.core import Node, evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
 from support.programs import weight
@@ -281,3 +282,44 @@ def test_forms_name_nothing():
     first, second = (segments(lower(recurrent(4)).roots)[i].form for i in (1, 2))
     assert first == second
     assert all(n.attrs[0].startswith("%") for n in topological(first) if n.op in ("In", "Const"))
+
+
+def doubled_mask(count: int) -> Program:
+    """Layers of several pieces that all read one mask."""
+    params = [(weight(16, 16) * (i + 1), weight(16, 16) * -(i + 1)) for i in range(count)]
+
+    def function(x, mask):
+        chosen = mask * 2.0
+        for a, b in params:
+            for _ in range(3):
+                x = np.tanh(x @ a) * chosen + np.exp(x @ b) * np.tanh(x)
+            x = eqsat.softmax(x @ a, -1)
+        return x
+
+    return eqsat.trace(function, spec((8, 16)), spec((8, 16)))
+
+
+def numbers(count: int) -> Program:
+    """Two towers of operators, and a number that is returned and that the first tower reads."""
+    number = ops.full(2.0, (8,), "float32")
+    inputs = (ops.input("x", (8,)), ops.input("y", (8,)))
+    first, second = (reduce(lambda z, _: ops.tanh(ops.exp(z)), range(count), x) for x in inputs)
+    outputs = {"number": number, "first": ops.exp(ops.add(first, number)), "second": second}
+    return Program(inputs, outputs)
+
+
+@pytest.mark.parametrize("make", [*(row[0] for row in TABLE), doubled_mask, numbers], ids=lambda f: f.__name__)
+def test_small_pieces_read_what_earlier_ones_write(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat.parts.segments.LARGE", 8)
+    monkeypatch.setattr("eqsat.parts.segments.JOINED", 5)
+    monkeypatch.setattr("eqsat.parts.pieces.HUGE", 8)
+    monkeypatch.setattr("eqsat.parts.pieces.PIECE", 3)
+    monkeypatch.setattr("eqsat.parts.pieces.TOWER", 2)
+    core = lower(make(3))
+    parts = segments(core.roots)
+    written: list[Node] = []
+    for part in parts:
+        assert {leaf for leaf in part.leaves.values() if leaf.op not in ("In", "Const")} <= set(written)
+        written += part.roots
+    assert len(written) == len(set(written))
+    assert set(core.roots) <= set(written)

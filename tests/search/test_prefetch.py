@@ -36,12 +36,15 @@ def layers() -> eqsat.Program:
     return eqsat.trace(net, spec((64, 48)))
 
 
+def partitioned(program: eqsat.Program, run: Runner) -> search.Problem:
+    given = None, None, 1.0, 1, "latency", None, None, False, 1
+    return search.partition(program, judged(program, "mi300x", "reassociate", *given), run)
+
+
 def begun() -> tuple[Runner, form.Sought, Solved]:
     """The largest form of a program, covered as written."""
-    given = None, None, 1.0, 1, "latency", None, None, False, 1
     run = Runner(TimeBudget.of(60))
-    program = layers()
-    problem = search.partition(program, judged(program, "mi300x", "reassociate", *given), run)
+    problem = partitioned(layers(), run)
     sought = problem.sought(max(problem.sizes(), key=problem.sizes().__getitem__))
     return run, sought, form.cover_written(sought, 5.0, run)
 
@@ -136,6 +139,32 @@ def test_a_form_that_there_is_no_time_for_does_not_hold_up_smaller_ones() -> Non
     assert work.worthwhile(2, range(3), 1) == [0, 2]
     assert work.worthwhile(2, [1], 0) == []
     assert work.worthwhile(2, [1], 1) == [1], "a process that has nothing else to do begins it all the same"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_time_for_the_check_is_reserved_for_each_constant_once(shared: bool) -> None:
+    """ALBERT's layers all read the same weights."""
+    w = RNG.standard_normal((4, 48, 48)).astype(np.float32)
+
+    def net(x):
+        for i in range(4):
+            x = eqsat.softmax(x @ w[0 if shared else i])
+        return x
+
+    problem = partitioned(eqsat.trace(net, spec((64, 48))), Runner(TimeBudget.of(60)))
+    assert len(problem.parts) - len(problem.sizes()) == 2, "three of them are of one form"
+    assert max(problem.weights().values()) // (48 * 48) == (1 if shared else 3)
+
+
+def test_no_time_is_reserved_for_forms_that_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even while they are looked at: other processes would stop as if there were no time left."""
+    _, sought, _ = begun()
+    run = Runner(TimeBudget(5.0, clock=lambda: 0.0))
+    reserved: list[float] = []
+    monkeypatch.setattr(run.budget, "expect", lambda stage, seconds: stage == "lift" and reserved.append(seconds))
+    work = search._Work([sought], [10_000], [0], run, lambda written: None)
+    assert not work.worthwhile(2, [0], 0)
+    assert reserved == [0.0]
 
 
 def test_forms_without_time_stay_as_written() -> None:
