@@ -190,7 +190,9 @@ class _Reader:
         raise self._error(f"has {_cut(ast.unparse(tree))!r} where a number is expected")
 
     def _error(self, what: str) -> InputError:
-        return InputError(f"--assume {_cut(self._text)!r}: {what}; write bounds on inputs, such as '0 <= i < 16' or 'x > 0'")
+        return InputError(
+            f"--assume {_cut(self._text)!r}: {what}; write bounds on inputs, such as '0 <= i < 16' or 'x > 0'"
+        )
 
 
 def _cut(text: str) -> str:
