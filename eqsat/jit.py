@@ -205,7 +205,11 @@ def jit(
 
 def _key(value: Any) -> Any:
     """A key under which constants are equal only if they are the same to a program: 1, 1.0 and True differ, and so do
-    0.0 and -0.0; NaN equals itself. Types that are not numbers or sets of them have their own equality."""
+    0.0 and -0.0; NaN equals itself. Types that are not numbers or sets of them have their own equality.
+
+    Raises:
+        TypeError: a value that may change (a list, a set, `array.array`), and so has no hash.
+    """
     kind = type(value)
     if isinstance(value, tuple):
         return kind, tuple(map(_key, value))
@@ -214,6 +218,8 @@ def _key(value: Any) -> Any:
     if isinstance(value, float | complex | np.generic):
         array = np.asarray(value)
         return kind, array.dtype, array.tobytes()
+    if kind.__hash__ is None:
+        raise TypeError(f"jit: an argument holds a {kind.__name__}, which may change: give a NumPy array or a tuple")
     return kind, value
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import accumulate
 from math import prod
 from operator import index
 from typing import Any
@@ -329,8 +330,7 @@ def split(x: Term, sizes: Sequence[int], axis: int = 0) -> list[Term]:
     i = axis_of(axis, x.ndim)
     if sum(sizes) != x.shape[i]:
         raise ShapeError(f"split takes sizes that add up to {x.shape[i]}, got {tuple(sizes)} for {x.shape}")
-    ends = [sum(sizes[: j + 1]) for j in range(len(sizes))]
-    return [slice_(x, [end - n], [end], [i]) for n, end in zip(sizes, ends, strict=True)]
+    return [slice_(x, [end - n], [end], [i]) for n, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 # Data movement

@@ -77,7 +77,7 @@ def _cut(snapshot: Snapshot, facts: Facts, inside: Sequence[int]) -> Cut:
         for x in subs:
             leaves, inner = leaves | x.leaves, inner | x.inner
         own = {"Red": Kind.ROW, "MM": Kind.GEMM}.get(node.op, Kind.POINT)
-        kind = max(own, *(x.kind for x in subs))
+        kind = own if node.op == "MM" else max(own, *(x.kind for x in subs))  # a product of sums of rows stays one
         made[c] = Cut(c, i, subs, kind, None, leaves, inner, joined(*(x.reads for x in subs)))
         made[c].on_chip = kind == Kind.ROW
     return made[inside[-1]]

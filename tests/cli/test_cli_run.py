@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from eqsat.base.numerics import np_dtype
 from eqsat.cli.shared import arrays as stored
 from support.cli import A, C, X, chain, document, eqsat, printed, refusal, saved
 
@@ -105,6 +106,61 @@ def test_files_that_hold_no_arrays_are_refused(model: Path, tmp_path: Path) -> N
     assert "no such file" in refusal("run", model, "--inputs", tmp_path / "missing.npz")
     assert "no .npz file" in refusal("run", model, "--inputs", tmp_path / "text.npz")
     assert "single array" in refusal("run", model, "--inputs", tmp_path / "single.npy")
+
+
+HEADERS = {
+    "nested": "(" * 9000,
+    "signs": "-" * 9000 + "1",
+    "a list as a key": "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), []: 1}",
+    "a size beyond all": f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**70}, 0)}}",
+    "a truth value as a size": "{'descr': '<f4', 'fortran_order': True, 'shape': (True, 6)}",
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_arrays_of_malformed_headers_are_refused(model: Path, tmp_path: Path, case: str) -> None:
+    text = HEADERS[case].encode()
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(24))
+    assert "no .npz file of plain arrays" in refusal("run", model, "--inputs", tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_broken_compressed_arrays_are_refused(model: Path, tmp_path: Path, method: int) -> None:
+    path = saved(tmp_path / "x.npz", x=X)
+    with zipfile.ZipFile(path) as plain, zipfile.ZipFile(tmp_path / "y.npz", "w", method) as packed:
+        packed.writestr("x.npy", plain.read("x.npy"))
+    data = (tmp_path / "y.npz").read_bytes()
+    at = data.index(b"x.npy") + 9
+    (tmp_path / "y.npz").write_bytes(data[:at] + bytes(byte ^ 0x5A for byte in data[at : at + 16]) + data[at + 16 :])
+    assert "no .npz file of plain arrays" in refusal("run", model, "--inputs", tmp_path / "y.npz")
+
+
+NO_NUMBERS = {
+    "text": np.full((2, 5), "a"),
+    "times": np.zeros((2, 5), "M8[s]"),
+    "complex numbers": np.ones((2, 5), np.complex64),
+    "records": np.zeros((2, 5), [("a", "<f4")]),
+    "bytes": np.zeros((2, 5), "V4"),
+}
+
+
+@pytest.mark.parametrize("case", NO_NUMBERS)
+def test_expected_outputs_that_are_no_numbers_are_refused(model: Path, tmp_path: Path, case: str) -> None:
+    given = saved(tmp_path / "x.npz", x=X, out_y=NO_NUMBERS[case])
+    assert "no numbers of a program" in refusal("run", model, "--inputs", given)
+
+
+def test_expected_outputs_may_be_bytes_of_their_type(tmp_path: Path) -> None:
+    path, dtype = tmp_path / "half.onnx", onnx.TensorProto.BFLOAT16
+    ends = [onnx.helper.make_tensor_value_info(name, dtype, [2, 3]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
+    x = X.astype(np_dtype("bfloat16"))
+    given = saved(tmp_path / "x.npz", x=x, out_y=np.maximum(x, 0))
+    assert document("run", path, "--inputs", given)["outputs"][0]["passed"]
+    bare = saved(tmp_path / "bare.npz", x=x, out_y=np.zeros((2, 3), "V1"))
+    assert "'y' holds bare bytes" in refusal("run", path, "--inputs", bare)
 
 
 def zipped(path: Path, shape: tuple[int, ...], zeros: int) -> Path:

@@ -104,6 +104,10 @@ MALFORMED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: model([node("Split", ["x"], ["y", "a", "b"], num_outputs=2)], opset=18),
         "'num_outputs' is 2, and the node has 3 outputs",
     ),
+    "far more parts than outputs": (
+        lambda: model([node("Split", ["x"], ["y", "a"], num_outputs=2**62)], opset=18),
+        "'num_outputs' is 4611686018427387904, and the node has 2 outputs",
+    ),
     "missing operand": (lambda: model([node("Gather", ["x", ""], ["y"])]), "input 1"),
     "too many operands": (lambda: model([node("Relu", ["x", "x"], ["y"])]), "has 2 inputs.*takes 1"),
     "unequal Slice lists": (

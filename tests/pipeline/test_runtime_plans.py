@@ -29,6 +29,21 @@ def test_a_model_in_which_nothing_pays_comes_out_node_for_node(name: str) -> Non
     )
 
 
+def test_an_operator_may_multiply_by_sums() -> None:
+    """An Einsum that sums what its product does not need is an operator with a product of sums of rows."""
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+        for name, dims in (("x", [4, 3]), ("y", [3, 5]), ("z", [4]))
+    ]
+    node = onnx.helper.make_node("Einsum", ["x", "y"], ["z"], equation="ij,jk->i")
+    graph = onnx.helper.make_graph([node], "g", ends[:2], ends[2:])
+    found = on_cpu(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(4, 3)).astype(np.float32), rng.normal(size=(3, 5)).astype(np.float32)
+    np.testing.assert_allclose(found.program.run({"x": x, "y": y})["z"], (x @ y).sum(1), rtol=1e-5)
+    assert [kernel.family for kernel in found.plan.kernels] == ["contraction"]
+
+
 def branches(*kernels: tuple[int, int], identity: bool = True, groups: int = 1) -> Program:
     """Convolutions of x[1, 8, 10, 10] by (window, dilation), and x scaled, each with a bias, added, as in RepVGG."""
     rng = np.random.default_rng(0)

@@ -69,6 +69,12 @@ REFUSED = {
     "i > 5 and i < 2": "no int64 is so",
     "0 < i < 1": "no int64 is so",
     "i < " + "(" * 5000: "cannot be read",
+    "i < " + "-" * 2500 + "1": "cannot be read",
+    "i < f('" + "a" * 5000 + "')": "where a number is expected",
+    "i > 1e30": "no int64 is so",
+    "i > 9223372036854775807": "no int64 is so",
+    "i < -1e999": "no int64 is so",
+    "i < -9e99 and " + " and ".join(["i < 1"] * 900): "no int64 is so",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from array import array
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -84,6 +85,12 @@ class Scale:
     @eqsat.jit
     def __call__(self, x: Any) -> Any:
         return x * self.by
+
+
+@pytest.mark.parametrize("value", [[1.0, 2.0], {1.0}, (1, [2]), array("f", [1.0])], ids=repr)
+def test_arguments_that_may_change_are_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="which may change: give a NumPy array or a tuple"):
+        eqsat.jit(lambda x, y: x * y)(np.ones(2), value)
 
 
 def test_jit_makes_methods(compiled: list[Any]) -> None:

@@ -8,13 +8,15 @@ that holds all their values (float32, int8, uint8).
 from __future__ import annotations
 
 import io
+import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
 _SINGLE = b"\x93NUMPY"
 """The first bytes of an .npy file."""
+
+_NO_HEADER = (ValueError, TypeError, OverflowError, SyntaxError, MemoryError, tokenize.TokenError)
+"""What NumPy raises for a header that is none: it reads up to 10 000 characters as a Python literal, of any nesting."""
+
+_MOST_ELEMENTS = 2**63 - 1
+"""Of an axis in NumPy."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -55,11 +63,13 @@ def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
         if name in of:
             raise InputError(f"{path}: holds {name!r} under two names, one of them {key!r}; leave one of them out")
         of[name] = array
-    for term in program.inputs:
-        name = term.attr("name")
-        if name in inputs:
-            inputs[name] = _restored(inputs[name], np_dtype(term.dtype))
-    return inputs, expected
+    taken = {term.attr("name"): term for term in program.inputs}
+    given = {name: _restored(array, np_dtype(taken[name].dtype)) for name, array in inputs.items()}
+    wanted = {name: _seen(array, np_dtype(program.outputs[name].dtype)) for name, array in expected.items()}
+    for name, array in (given | wanted).items():
+        if array.dtype.type is np.void:
+            raise InputError(f"{path}: {name!r} holds bare bytes; save numbers of the program's element types")
+    return given, wanted
 
 
 def _load(path: Path) -> Arrays:
@@ -73,17 +83,23 @@ def _load(path: Path) -> Arrays:
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
     except OSError as error:
+        if error.errno is None:  # of bz2, for bytes that it did not compress
+            raise _no_archive(path) from None
         raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
-    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        raise InputError(f"{path}: is no .npz file of plain arrays; save the inputs with numpy.savez") from None
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError):
+        raise _no_archive(path) from None
+
+
+def _no_archive(path: Path) -> InputError:
+    return InputError(f"{path}: is no .npz file of plain arrays; save the inputs with numpy.savez")
 
 
 def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
     """Check the headers of all arrays before anything is decompressed: a small file may expand to terabytes.
 
     Raises:
-        InputError: an array of Python objects (never unpickled), an array whose length differs from its header, or more
-            bytes in total than this process may use.
+        InputError: an array of Python objects (never unpickled) or of other things than numbers, an array whose length
+            differs from its header, or more bytes in total than this process may use.
         ValueError: a member is not an array.
     """
     held = 0
@@ -92,11 +108,11 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
         raise InputError(f"{path}: holds two arrays {twice[0]!r}; leave one of them out")
     for member in archive.infolist():
         with archive.open(member) as file:
-            version = np.lib.format.read_magic(file)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = header(file)
+            shape, dtype = _header(file)
             if dtype.hasobject:
                 raise InputError(f"{path}: {member.filename!r} holds Python objects; save plain arrays")
+            if not _numbers(dtype):
+                raise InputError(f"{path}: {member.filename!r} holds {dtype}, which are no numbers of a program")
             said = math.prod(shape) * dtype.itemsize
             if said != member.file_size - file.tell():
                 raise InputError(f"{path}: {member.filename!r} is not as long as its shape {shape} says; save it again")
@@ -106,6 +122,28 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
         raise InputError(f"{path}: holds {held} bytes of arrays; there is memory for {max(room, 0)}")
 
 
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and the dtype that an .npy file claims.
+
+    Raises:
+        ValueError: it has no header, or one of sizes that no array has.
+    """
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, _, dtype = header(file)
+    except _NO_HEADER:
+        raise ValueError("no header of an array") from None
+    if not all(type(dim) is int and 0 <= dim <= _MOST_ELEMENTS for dim in shape):
+        raise ValueError("no sizes of an array")
+    return shape, dtype
+
+
+def _numbers(dtype: np.dtype[Any]) -> bool:
+    """Whether its elements are real numbers, or the bytes of those for which NumPy's files have no type."""
+    return dtype.kind in "biuf" or dtype in (np.dtype("V1"), np.dtype("V2"))
+
+
 def _name(member: str) -> str:
     """The array's name, as NumPy makes it from that of the archive's member."""
     return member.removesuffix(".npy")
@@ -113,11 +151,15 @@ def _name(member: str) -> str:
 
 def _restored(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An array of a type that NumPy's files lack, from its bytes or from the wider type it was stored in."""
-    if wanted.isbuiltin == 1:
-        return array
-    if array.dtype == np.dtype(f"V{wanted.itemsize}"):
-        return array.view(wanted)
-    return array.astype(wanted) if array.dtype == _travelling(wanted) else array
+    if wanted.isbuiltin != 1 and array.dtype == _travelling(wanted):
+        return array.astype(wanted)
+    return _seen(array, wanted)
+
+
+def _seen(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The bytes of a type that NumPy's files lack as numbers of that type; other arrays as they are."""
+    of_it = wanted.isbuiltin != 1 and array.dtype == np.dtype(f"V{wanted.itemsize}")
+    return array.view(wanted) if of_it else array
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:

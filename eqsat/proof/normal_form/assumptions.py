@@ -39,6 +39,13 @@ class Bounds:
     def empty(self) -> bool:
         return self.low > self.high or (self.low == self.high and (self.low_open or self.high_open))
 
+    def holds_none(self, dtype: str) -> bool:
+        """Whether they hold no value of a type: integers end, floats reach the infinities."""
+        if self.empty or dtype not in INTS:
+            return self.empty
+        info = np.iinfo(dtype)
+        return self.low > info.max or self.high < info.min
+
     def only(self, dtype: str) -> Number | None:
         """The one value of a type that is left; None if there are others."""
         if self.low != self.high or math.isinf(self.low):
@@ -94,9 +101,9 @@ def read(texts: str | Sequence[str] | None, inputs: Mapping[str, Term], sizes: M
     for text in [texts] if isinstance(texts, str) else texts or ():
         for name, op, number in _Reader(text, inputs, sizes).comparisons():
             found[name] = _narrowed(found.get(name, Bounds()), op, number, whole=inputs[name].dtype in INTS)
-            if found[name].empty:
+            if found[name].holds_none(inputs[name].dtype):
                 raise InputError(
-                    f"--assume {text!r}: no {inputs[name].dtype} is so; take back one of the bounds on {name!r}"
+                    f"--assume {_cut(text)!r}: no {inputs[name].dtype} is so; take back one of the bounds on {name!r}"
                 )
     return found
 
@@ -162,6 +169,8 @@ class _Reader:
             float(number)
         except OverflowError:
             raise self._error("has a number beyond floats") from None
+        except RecursionError:
+            raise self._error("cannot be read") from None
         return number
 
     def _number(self, tree: ast.expr) -> Number:
@@ -178,11 +187,16 @@ class _Reader:
                 name = self._name(owner)
                 if name is not None and axis < self._inputs[name].ndim:
                     return self._inputs[name].shape[axis]
-        raise self._error(f"has {ast.unparse(tree)!r} where a number is expected")
+        raise self._error(f"has {_cut(ast.unparse(tree))!r} where a number is expected")
 
     def _error(self, what: str) -> InputError:
-        shown = self._text if len(self._text) <= _SHOWN else f"{self._text[:_SHOWN]}..."
-        return InputError(f"--assume {shown!r}: {what}; write bounds on inputs, such as '0 <= i < 16' or 'x > 0'")
+        return InputError(
+            f"--assume {_cut(self._text)!r}: {what}; write bounds on inputs, such as '0 <= i < 16' or 'x > 0'"
+        )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _narrowed(bounds: Bounds, op: type[ast.cmpop], number: Number, *, whole: bool) -> Bounds:

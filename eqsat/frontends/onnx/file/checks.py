@@ -26,6 +26,9 @@ MOST_CALLS = 100
 DEEPEST = 24
 """Deepest nesting of bodies; protobuf itself reads at most 100 nested messages, three for each body."""
 
+_MOST_PARTS = 1 << 10
+"""Parts that an operator may make beyond its outputs."""
+
 
 def check_node(node: NodeProto, schema: OpSchema) -> None:
     """Raises InputError for operands, results or attributes that the operator's definition does not allow."""
@@ -48,7 +51,8 @@ def check_node(node: NodeProto, schema: OpSchema) -> None:
             met, wanted = _type_name(attribute.type), _type_name(kind)
             raise InputError(f"attribute '{name}' is {met}, the ONNX operator takes {wanted}")
     parts = given.get("num_outputs")
-    if parts is not None and parts.i < len(node.output):  # onnx's shape inference ends the process on this
+    if parts is not None and not len(node.output) <= parts.i <= len(node.output) + _MOST_PARTS:
+        # With fewer, onnx's shape inference ends the process; with many more, all are listed to leave most out.
         raise InputError(f"attribute 'num_outputs' is {parts.i}, and the node has {len(node.output)} outputs")
 
 

@@ -96,8 +96,17 @@ def _slice(node: Node) -> Term:
     x = node.input(0)
     if node.version < 10:
         return ops.slice_(x, node.required("starts"), node.required("ends"), node.attr("axes"))
-    starts, ends = node.required_ints(1), node.required_ints(2)
-    return ops.slice_(x, starts, ends, node.ints(3), node.ints(4))
+    starts, ends, axes, steps = node.required_ints(1), node.required_ints(2), node.ints(3), node.ints(4)
+    if steps is not None and len(steps) == len(starts):
+        of = range(len(starts)) if axes is None else axes
+        starts = [_backwards_from(x, *at) for at in zip(starts, of, steps, strict=False)]
+    return ops.slice_(x, starts, ends, axes, steps)
+
+
+def _backwards_from(x: Term, start: int, axis: int, step: int) -> int:
+    """The start of a slice by Python's rules, where one that goes backwards from before the first element is empty.
+    ONNX has it begin at the first element."""
+    return max(start, -x.shape[axis]) if step < 0 and -x.ndim <= axis < x.ndim else start
 
 
 def _gather(node: Node) -> Term:
