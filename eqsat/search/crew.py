@@ -44,6 +44,10 @@ Work = Callable[..., T | Begun[T]]
 """`work(sought, *given, seconds, run)`: what is done with a form, or begun, here or elsewhere. A function of a module.
 """
 
+Worthwhile = Callable[[Sequence[float], Sequence[int], int], Sequence[int]]
+"""`worthwhile(busy, waiting, least)`: the places of the next forms, of all that wait, for processes that are busy for
+so many seconds each; at least so many if there is any time."""
+
 _POLL_SECONDS = 0.05
 
 
@@ -105,7 +109,7 @@ class Crew:
         self,
         work: Work[T],
         given: Sequence[tuple[Any, ...]],
-        worthwhile: Callable[[Sequence[int], int], Sequence[int]] = lambda waiting, least: waiting,
+        worthwhile: Worthwhile = lambda busy, waiting, least: waiting,
         expected: Callable[[int], float] | None = None,
     ) -> list[T | EqsatError | None]:
         """The result for each form; None where there was no time for it or its process was lost or too late, an error
@@ -115,8 +119,7 @@ class Crew:
 
         Args:
             given: the arguments of `work` before the seconds, the form first.
-            worthwhile: `worthwhile(waiting, least)` are the places of the next forms, of all that wait, at least so
-                many if there is any time. All by default.
+            worthwhile: which forms come next; all by default.
             expected: seconds that the work takes with a form of so many nodes; a search by default.
 
         Raises:
@@ -131,10 +134,12 @@ class Crew:
         def next_task(least: int) -> tuple[int, float] | None:
             with self._lock:
                 ends.pop(me := threading.get_ident(), None)
-                some = worthwhile(waiting, least) if waiting and not self._ended else ()
+                busy = [max(0.0, end - time.monotonic()) for end in ends.values()]
+                busy += [0.0] * (self.processes - len(busy))
+                some = worthwhile(busy, waiting, least) if waiting and not self._ended else ()
                 if not some:
                     return None
-                place, seconds = self._next(ends.values(), [self._sizes[i] for i in some], expected)
+                place, seconds = self._next(busy, [self._sizes[i] for i in some], expected)
                 waiting.remove(taken := some[place])
                 ends[me] = time.monotonic() + min(seconds, expected(self._sizes[taken]))
                 return taken, seconds
@@ -196,13 +201,13 @@ class Crew:
         return other.alive and other.answered and other.holding == self._asked
 
     def _next(
-        self, ends: Collection[float], waiting: Sequence[int], expected: Callable[[int], float] | None = None
+        self, busy: Sequence[float], waiting: Sequence[int], expected: Callable[[int], float] | None = None
     ) -> tuple[int, float]:
-        """The place of the next form in `waiting`, which are sizes, and its seconds. Each process that searches a form
-        now is expected to be busy until one of `ends`; the others are free."""
-        now, left = time.monotonic(), self._run.left("solve")
-        busy = sum(min(left, max(0.0, end - now)) for end in ends)
-        return limits.SEARCH.next_form(left, self._others * left - busy, waiting, expected)
+        """The place of the next form in `waiting`, which are sizes, and its seconds. Each process is expected to be
+        `busy` for so many seconds; this one is not."""
+        left = self._run.left("solve")
+        elsewhere = sum(max(0.0, left - seconds) for seconds in busy) - left
+        return limits.SEARCH.next_form(left, elsewhere, waiting, expected)
 
     def _next_begun(self, begun: Mapping[int, Begun[Any]]) -> tuple[int, float] | None:
         """The form to go on with in a process, and its seconds; None if there is no time."""

@@ -169,10 +169,10 @@ class _Work:
         folding = budget.spent.get("fold", 0.0)
         return limits.AFTER.expected(budget.limit, sum(self.sizes), changed, weights, folding)
 
-    def worthwhile(self, processes: int, waiting: Sequence[int], least: int) -> Sequence[int]:
-        """The places of the forms that so many processes search next, of those that wait: the ones for which the time
-        left is expected to suffice, and at least so many if there is any time. A few finished searches give more than
-        many that hardly began, and what is not begun needs no time afterwards."""
+    def worthwhile(self, busy: Sequence[float], waiting: Sequence[int], least: int) -> Sequence[int]:
+        """The places of the forms to search next, of all that wait, by processes that are busy for so many seconds
+        each: the ones for which the time left is expected to suffice, and at least so many if there is any time. A few
+        finished searches give more than many that hardly began, and what is not begun needs no time afterwards."""
         changed, weights = (sum(each) - sum(each[i] for i in waiting) for each in (self.sizes, self.weights))
         taken: list[int] = []
         needed = 0.0
@@ -180,7 +180,7 @@ class _Work:
             with_it = changed + self.sizes[i], weights + self.weights[i]
             left = self.run.left("solve", self._after(*with_it))
             seconds = limits.SEARCH.first_look(self.sizes[i], self.sought[i].asked.device.fuses)
-            suffices = max(seconds, (needed + seconds) / processes) <= left
+            suffices = seconds <= left and needed + seconds <= sum(max(0.0, left - each) for each in busy)
             if left and (suffices or len(taken) < least):
                 taken.append(i)
                 (changed, weights), needed = with_it, needed + seconds
@@ -215,7 +215,7 @@ def _alone(work: _Work) -> list[Found]:
     if not any(ahead.values()) and sought:
         _start_worker(sought[0].asked, run)
     found = {i: left_written(own, run.why_stopped) for i, own in enumerate(written)}
-    while batch := work.worthwhile(1, waiting, 1):
+    while batch := work.worthwhile([0.0], waiting, 1):
         for k, i in enumerate(batch):
             done, rest = len(sought) - len(waiting), batch[k:]
             run.tell(f"part {done + 1} of {len(sought)}", 0.8 * done / len(sought))
@@ -246,7 +246,7 @@ def _together(work: _Work, crew: Crew) -> list[Found]:
     _start_worker(sought[0].asked, run)
     found: list[Found] = []
     given = list(zip(sought, written, strict=True))
-    for x, own in zip(crew.each(search_whole, given, partial(work.worthwhile, crew.processes)), written, strict=True):
+    for x, own in zip(crew.each(search_whole, given, work.worthwhile), written, strict=True):
         if isinstance(x, EqsatError):
             found.append(left_written(own, "failed", x))
         else:

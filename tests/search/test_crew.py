@@ -245,7 +245,7 @@ def test_what_is_worthwhile_comes_before_what_is_begun_and_that_before_the_rest(
         order.append(f"{place} begins")
         return Begun("begun", 1.0, lambda seconds, run: order.append(f"{place} goes on") or "done")
 
-    def worthwhile(waiting: Sequence[int], least: int) -> Sequence[int]:
+    def worthwhile(busy: Sequence[float], waiting: Sequence[int], least: int) -> Sequence[int]:
         return [i for i in waiting if i != 1] or waiting[:least]
 
     numbered = [(sought, i) for i, (sought,) in enumerate(given[:3])]
@@ -276,14 +276,14 @@ def test_processes_that_are_busy_have_no_time_to_spare(monkeypatch: pytest.Monke
     problem, run = begun()
     monkeypatch.setattr(run, "left", lambda stage: 10.0)
     shares = {}
-    for busy in (), (4.0,), (4.0, 60.0), (-1.0, -1.0):
+    for busy in (), (4.0,), (4.0, 60.0), (0.0, 0.0):
         members, _ = parts(problem, run)
-        shares[busy] = members._next([time.monotonic() + seconds for seconds in busy], [100, 100])[1]
+        shares[busy] = members._next([*busy, *[0.0] * (3 - len(busy))], [100, 100])[1]
     assert shares == {
         (): pytest.approx(10.0, abs=0.1),  # half of thirty seconds is more than one process has
         (4.0,): pytest.approx(10.0, abs=0.1),
         (4.0, 60.0): pytest.approx(8.0, abs=0.1),
-        (-1.0, -1.0): pytest.approx(10.0, abs=0.1),
+        (0.0, 0.0): pytest.approx(10.0, abs=0.1),
     }
 
 
@@ -344,7 +344,7 @@ def test_ctrl_c_that_overtakes_a_form_ends_its_search(monkeypatch: pytest.Monkey
 def test_a_process_that_dies_or_hangs_costs_only_its_forms(
     together: Pool, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew.Crew, "_next", lambda self, ends, waiting, expected: (0, 1.0))
+    monkeypatch.setattr(crew.Crew, "_next", lambda self, busy, waiting, expected: (0, 1.0))
     problem, run = begun(10.0)
     members, given = parts(problem, run)
     begin = time.monotonic()

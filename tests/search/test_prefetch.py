@@ -123,12 +123,21 @@ def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: i
     run = Runner(TimeBudget(limit, clock=lambda: 0.0))
     size = int(1 / limits.SEARCH.first_look(1, fuses=True))
     work = search._Work([sought] * 8, [size] * 8, [0] * 8, run, lambda written: None)
-    assert work.worthwhile(processes, range(8), 1) == list(range(taken))
+    assert work.worthwhile([0.0] * processes, range(8), 1) == list(range(taken))
     lift = run.budget.expected["lift"]
     assert lift == pytest.approx(limits.AFTER.expected(limit, 8 * size, taken * size, 0, 0.0)["lift"])
     if taken < 8:
-        assert work.worthwhile(processes, range(taken, 8), 1), "more, as the others have taken no time"
-    assert not work.worthwhile(processes, range(8, 8), 1)
+        assert work.worthwhile([0.0] * processes, range(taken, 8), 1), "more, as the others have taken no time"
+    assert not work.worthwhile([0.0] * processes, range(8, 8), 1)
+
+
+def test_processes_that_are_busy_search_nothing_else() -> None:
+    _, sought, _ = begun()
+    run = Runner(TimeBudget(6.0, clock=lambda: 0.0))
+    size = int(1 / limits.SEARCH.first_look(1, fuses=True))
+    work = search._Work([sought] * 8, [size] * 8, [0] * 8, run, lambda written: None)
+    free, half, none = (len(work.worthwhile([0.0, seconds], range(8), 0)) for seconds in (0.0, 1.5, 100.0))
+    assert free > half > none > 0
 
 
 def test_a_form_that_there_is_no_time_for_does_not_hold_up_smaller_ones() -> None:
@@ -136,9 +145,9 @@ def test_a_form_that_there_is_no_time_for_does_not_hold_up_smaller_ones() -> Non
     run = Runner(TimeBudget(10.0, clock=lambda: 0.0))
     sizes = [20, 10_000, 30]  # in the order of their worth
     work = search._Work([sought] * 3, sizes, [0] * 3, run, lambda written: None)
-    assert work.worthwhile(2, range(3), 1) == [0, 2]
-    assert work.worthwhile(2, [1], 0) == []
-    assert work.worthwhile(2, [1], 1) == [1], "a process that has nothing else to do begins it all the same"
+    assert work.worthwhile([0.0, 0.0], range(3), 1) == [0, 2]
+    assert work.worthwhile([0.0, 0.0], [1], 0) == []
+    assert work.worthwhile([0.0, 0.0], [1], 1) == [1], "a process that has nothing else to do begins it all the same"
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -163,7 +172,7 @@ def test_no_time_is_reserved_for_forms_that_are_not_begun(monkeypatch: pytest.Mo
     reserved: list[float] = []
     monkeypatch.setattr(run.budget, "expect", lambda stage, seconds: stage == "lift" and reserved.append(seconds))
     work = search._Work([sought], [10_000], [0], run, lambda written: None)
-    assert not work.worthwhile(2, [0], 0)
+    assert not work.worthwhile([0.0, 0.0], [0], 0)
     assert reserved == [0.0]
 
 
@@ -171,4 +180,4 @@ def test_forms_without_time_stay_as_written() -> None:
     _, sought, _ = begun()
     run = Runner(TimeBudget(60.0))
     run.budget.finish()
-    assert not search._Work([sought], [10], [0], run, lambda written: None).worthwhile(1, range(1), 1)
+    assert not search._Work([sought], [10], [0], run, lambda written: None).worthwhile([0.0], range(1), 1)
