@@ -26,7 +26,7 @@ PIECE = 300
 about two seconds."""
 
 TOWER = 200
-"""Nodes of a tower at least, and of what is beside it."""
+"""Nodes of a tower at least, and of the rest beside it."""
 
 FEW_ARRAYS = 8
 """Most arrays that stay apart in memory where they are only read joined; a cell of NASNet joins five."""
@@ -174,7 +174,7 @@ def _passing(order: Sequence[Node], behind: Mapping[Node, Sequence[Node]]) -> li
 
 
 def _ends(passing: Sequence[int], repeated: Sequence[Repeat]) -> list[int]:
-    """The place of the last node of each piece. The copies of what repeats itself are cut alike."""
+    """The place of the last node of each piece. All copies of a repeated part are cut alike."""
     every = len(passing) - 1
     ends: list[int] = []
     start = 0

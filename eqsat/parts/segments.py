@@ -32,9 +32,9 @@ class Segment:
     """A part of a program.
 
     Attributes:
-        roots: what it computes, as nodes of the program.
-        form: the same roots over placeholders `%0`, `%1`, ... for inputs, constants and what it reads of other parts:
-            equal forms are equal problems.
+        roots: its results, as nodes of the program.
+        form: the same roots over placeholders `%0`, `%1`, ... for inputs, constants and values of other parts: equal
+            forms are equal problems.
         leaves: each placeholder, and the node of the program that it stands for.
     """
 

@@ -115,7 +115,7 @@ class Crew:
         """The result for each form; None where there was no time for it or its process was lost or too late, an error
         where its search failed.
 
-        A process takes what is worthwhile, then goes on with what it has begun, and then takes what else waits.
+        A process takes worthwhile forms, then goes on with begun ones, and then takes the others.
 
         Args:
             given: the arguments of `work` before the seconds, the form first.
