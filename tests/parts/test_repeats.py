@@ -96,8 +96,8 @@ def test_runs_of_copies(monkeypatch: pytest.MonkeyPatch, text: str, found: list[
     monkeypatch.setattr(repeats, "LEAST", 3)
     monkeypatch.setattr(repeats, "CUT", 0)
     monkeypatch.setattr(repeats, "_looks", looks)
-    falling = list(range(len(text)))  # so that copies begin as early as they can
-    assert [(x.start, x.period, x.copies) for x in repeats.repeats(text, falling)] == found  # type: ignore[arg-type]
+    rising = list(range(len(text)))  # so that copies begin as early as they can
+    assert [(x.start, x.period, x.copies) for x in repeats.repeats(text, rising)] == found  # type: ignore[arg-type]
 
 
 def test_copies_end_where_least_passes(monkeypatch: pytest.MonkeyPatch) -> None:
