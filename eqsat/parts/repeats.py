@@ -17,8 +17,8 @@ LONGEST = 1_000
 """Nodes of one at most."""
 
 CUT = 10
-"""Nodes that a search may have more for one cut less, across which no kernel reaches: of ten cells of 100 nodes one is
-searched, of a hundred three together."""
+"""Nodes that a search may have more for one cut less, across which no kernel reaches: of twenty cells of 100 nodes one
+is searched, of fifty two together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ class Crew:
         return other.alive and other.answered and other.holding == self._asked
 
     def _next(
-        self, busy: Sequence[float], waiting: Sequence[int], expected: Callable[[int], float] | None = None
+        self, busy: Sequence[float], waiting: Sequence[int], expected: Callable[[int], float]
     ) -> tuple[int, float]:
         """The place of the next form in `waiting`, which are sizes, and its seconds. Each process is expected to be
         `busy` for so many seconds; this one is not."""

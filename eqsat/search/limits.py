@@ -169,7 +169,7 @@ class Search:
         return max(left * share, min(self.least_seconds, left / 2))
 
     def next_form(
-        self, left: float, elsewhere: float, waiting: Sequence[int], expected: Callable[[int], float] | None = None
+        self, left: float, elsewhere: float, waiting: Sequence[int], expected: Callable[[int], float]
     ) -> tuple[int, float]:
         """The place in `waiting` of the next form, and its seconds.
 
@@ -179,7 +179,6 @@ class Search:
         It is the largest whose seconds suffice, where `expected(nodes)` are needed: what begins last is then short, so
         that no process waits long for another. Where none suffice it is the first.
         """
-        expected = expected or self.expected
         order = sorted(range(len(waiting)), key=waiting.__getitem__)
         for i in reversed(order):
             seconds = min(left, self.of_form(left + elsewhere, waiting[i], waiting))

@@ -111,7 +111,7 @@ def test_huge_segments_are_cut_in_pieces_that_compute_the_same(shape: str) -> No
 
 def test_equal_pieces_of_what_repeats_itself_are_one_problem() -> None:
     parts = segments(lower(SHAPES["pointwise"](20 * PIECE)).roots)
-    assert 20 <= len(parts) <= 30
+    assert len(parts) == 28  # a search may have ten nodes more for each cut less
     assert len({part.form for part in parts}) <= 2
 
 

@@ -278,7 +278,7 @@ def test_processes_that_are_busy_have_no_time_to_spare(monkeypatch: pytest.Monke
     shares = {}
     for busy in (), (4.0,), (4.0, 60.0), (0.0, 0.0):
         members, _ = parts(problem, run)
-        shares[busy] = members._next([*busy, *[0.0] * (3 - len(busy))], [100, 100])[1]
+        shares[busy] = members._next([*busy, *[0.0] * (3 - len(busy))], [100, 100], limits.SEARCH.expected)[1]
     assert shares == {
         (): pytest.approx(10.0, abs=0.1),  # half of thirty seconds is more than one process has
         (4.0,): pytest.approx(10.0, abs=0.1),
