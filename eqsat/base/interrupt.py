@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -17,6 +23,9 @@ T = TypeVar("T")
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 0.5
 """Seconds that work may take, by default, to return what it has after it was told to stop."""
+
+_SOON_SECONDS = 0.001
+"""Until an exception that was lost is raised again: by then, what lost it has most often ended."""
 
 _LEAVING_SECONDS = 10.0
 """Most seconds that Python waits at its end for compiled code in abandoned work."""
@@ -107,6 +116,34 @@ def _give_up(thread: threading.Thread) -> None:
     if stop := _stops.get(thread.ident):
         stop()
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_GivenUp))
+
+
+def raise_lost_again() -> None:
+    """From now on, an exception that is to end work is raised again soon after Python has ignored it.
+
+    A signal or the end of abandoned work may come while a destructor or the callback of a weak reference runs. Python
+    prints and ignores all that is raised there: Ctrl-C would have no effect.
+    """
+    sys.unraisablehook = _raise_again
+
+
+def _raise_again(lost: UnraisableHookArgs) -> None:
+    thread = threading.current_thread()
+    if lost.exc_type is _GivenUp:
+        threading.Timer(_SOON_SECONDS, _give_up, [thread]).start()
+        return
+    error = lost.exc_value
+    ends = isinstance(error, KeyboardInterrupt | SystemExit)
+    if not ends or thread is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        sys.__unraisablehook__(lost)
+        return
+    kind, values = type(error), error.args  # not the error itself: its trace holds on to what is being dropped
+
+    def raised(number: int, frame: FrameType | None) -> NoReturn:
+        raise kind(*values)
+
+    signal.signal(signal.SIGALRM, raised)
+    signal.setitimer(signal.ITIMER_REAL, _SOON_SECONDS)
 
 
 @atexit.register

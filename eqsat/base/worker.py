@@ -32,6 +32,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from eqsat.base.files import open_stderr
+from eqsat.base.interrupt import raise_lost_again
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.search_path import search_path
 from eqsat.errors import InputError
@@ -333,6 +334,7 @@ def _serve(service: str, memory: int, later: list[str]) -> None:
     memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     open_stderr()
+    raise_lost_again()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with the replies
     requests: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()

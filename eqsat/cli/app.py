@@ -22,6 +22,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from eqsat.base.interrupt import raise_lost_again
 from eqsat.base.time_budget import process_seconds
 from eqsat.cli.commands import kernels, rules
 from eqsat.cli.commands.bench import bench
@@ -186,6 +187,7 @@ def answer_soon() -> None:
         raise KeyboardInterrupt
 
     _every_end(hurry)
+    raise_lost_again()
 
 
 def _loading(frame: FrameType | None) -> bool:
@@ -251,6 +253,7 @@ def main() -> None:
     finally:
         _every_end(signal.SIG_IGN)  # all output is written: only the exit remains
         if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_PROF, 0)  # otherwise it could end the process while Python shuts down
+            for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+                signal.setitimer(timer, 0)  # otherwise it could end the process while Python shuts down
         gc.freeze()  # the collection at exit would walk through a whole search, which ends with the process anyway
         exec("")  # clears an interrupt that Python left pending in an exec (as in dataclasses); else SIGINT ends it

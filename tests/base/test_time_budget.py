@@ -300,6 +300,93 @@ def test_a_command_that_does_not_answer_ctrl_c_ends_all_the_same(times: int):
     assert (found.returncode, found.stderr) == (130, "eqsat: interrupted\n")
 
 
+LOST = """
+import os, signal, time, weakref
+from eqsat.cli.app import answer_soon
+
+
+class Held:
+    pass
+
+
+class Dropped:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def hears(heard):
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+answer_soon()
+for _ in range({times}):
+    try:
+        if {in_a_destructor}:
+            Dropped()
+        else:
+            held = Held()
+            seen = weakref.ref(held, hears)
+            del held
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("heard")
+"""
+
+
+@pytest.mark.parametrize("in_a_destructor", [True, False], ids=["in a destructor", "in a weak reference's callback"])
+@pytest.mark.parametrize(("times", "code"), [(1, 0), (2, 130)])
+def test_ctrl_c_is_heard_where_python_ignores_exceptions(in_a_destructor: bool, times: int, code: int):
+    """The first ends the work, the second the process."""
+    script = LOST.format(times=times, in_a_destructor=in_a_destructor)
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    said = "eqsat: interrupted\n" * (times - 1)
+    assert (found.returncode, found.stdout, found.stderr) == (code, "heard\n", said)
+
+
+def test_other_exceptions_that_python_ignores_are_still_printed():
+    script = (
+        "from eqsat.base.interrupt import raise_lost_again; raise_lost_again(); import weakref; "
+        "weakref.ref(type('Held', (), {})(), lambda gone: 1 / 0)"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert found.stderr.count("ZeroDivisionError") == 1
+
+
+GIVEN_UP = """
+import ctypes, threading, time
+from eqsat.base import interrupt
+interrupt.raise_lost_again()
+
+
+class Dropped:
+    def __del__(self):
+        begun.set()
+        while not interrupt._abandoned:
+            time.sleep(0.001)
+
+
+begun, ended = threading.Event(), threading.Event()
+
+
+def work():
+    try:
+        Dropped()
+        while True:
+            pass
+    finally:
+        ended.set()
+
+
+working = interrupt.Interruptible()
+print(working.run(work, "otherwise", seconds=0.2), begun.is_set(), ended.wait(30.0))
+"""
+
+
+def test_work_is_given_up_where_python_ignores_exceptions():
+    found = subprocess.run([sys.executable, "-c", GIVEN_UP], capture_output=True, text=True, timeout=120)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "otherwise True True\n", "")
+
+
 def test_work_without_time_is_not_begun():
     begun: list[bool] = []
     assert Interruptible().run(lambda: begun.append(True), "otherwise", seconds=0.0) == "otherwise"
