@@ -34,6 +34,9 @@ CHEAP = 1_000_000_000
 FOR_PARTS = 0.5
 """Share of the time that is kept for parts: once only this much is left, constants are compared in the cheapest way."""
 
+_SAME = Check(0.0, 0, {"same": 1, "full": 0, "sampled": 0})
+"""The outcome of a part whose values are the same terms in both programs."""
+
 DECIDING = 3
 """Factor on the number of random inputs when a part differs and the whole program decides: it may hide the fault."""
 
@@ -77,7 +80,7 @@ def check(
         if (term.shape, term.dtype) != (other.shape, other.dtype):
             raise CheckFailed(f"output {name!r} is {other.spec} where the source gives {term.spec}")
     if not cuts and not meanings and all(term is result.outputs[name] for name, term in source.outputs.items()):
-        return Check(0.0, 0, {"same": 1, "full": 0, "sampled": 0})  # as below, without a walk through all terms
+        return _SAME  # as below, without a walk through all terms
     begun = time.monotonic()
 
     def left() -> float:
@@ -134,13 +137,15 @@ class _Comparison:
         tries = [self._tries(numbers) for numbers in self.parts]
         first = [next(values) for values in tries]
         for number, values in enumerate(first):
-            changed = any(x.source is not x.meaning for x in values.values())
-            if changed and (form := self._form(values)) not in self.waiting:
+            if not _unchanged(values) and (form := self._form(values)) not in self.waiting:
                 self.waiting[form] = Part(values, self.settings, number)
         self.each = CHEAP // max(1, len(self.waiting))
         self.work = sum(part.work(self.each) for part in self.waiting.values())
         found = Check(0.0, 0)
         for i, further in enumerate(tries):
+            if _unchanged(first[i]):
+                found = _SAME + found
+                continue
             compared: Check | CheckFailed | None = None
             for values, part in self._in_turn(first[i], further, i):
                 compared = self._compared(values, i, part)
@@ -279,6 +284,10 @@ class _Comparison:
             return part.run(points, cheap, seconds)
         finally:
             self.spent += part.spent
+
+
+def _unchanged(values: Mapping[str, Compared]) -> bool:
+    return all(x.unchanged for x in values.values())
 
 
 def _computes_ahead(roots: Sequence[Term]) -> bool:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from eqsat.base.graphs import operands_first
 from eqsat.check.demand import Demanded
+from eqsat.check.stand_ins import narrowed, number_of, replaced, stand_in
 from eqsat.check.wanted import count_of, everything
-from eqsat.program import ops
-from eqsat.program.term import Term, rebuilt, topological, unviewed
+from eqsat.program.term import Term, topological, unviewed
 
 _ROUNDS = 4
 """Most times that stand-ins give way by themselves. A value that differs then hardly ever agrees over fewer of them."""
@@ -33,6 +32,11 @@ class Compared(NamedTuple):
     source: Term
     result: Term
     meaning: Term
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the result computes it as the source does."""
+        return self.source is self.meaning
 
 
 class _Read(NamedTuple):
@@ -107,10 +111,14 @@ class Cuts:
         ones first: a sum and a mean of zeros are one value of the result, whose stand-in is not zero.
         """
         value = self._values[number]
+        over_all = self._over(value, number, frozenset())
+        if over_all.unchanged:
+            yield over_all  # it agrees
+            return
 
         @cache  # both walks begin with all stand-ins, and may go on alike
         def without(whole: frozenset[int]) -> _Read:
-            over = self._over(value, number, whole)
+            over = self._over(value, number, whole) if whole else over_all
             return _Read(over, *self._read(over))
 
         first = without(frozenset())
@@ -166,7 +174,7 @@ class Cuts:
 
     def _numbers(self, demanded: Demanded) -> set[int]:
         read = [t for t in demanded.order if t.op == "input" and count_of(t, demanded.demand[t])]
-        return {self._input[t] if t in self._input else int(t.attr("name").removeprefix("%")) for t in read}
+        return {self._input[t] if t in self._input else number_of(t) for t in read}
 
     def _over(self, value: Compared, number: int, whole: Collection[int]) -> Compared:
         def cut_at(term: Term, cuts: Mapping[Term, int]) -> int | None:
@@ -179,18 +187,18 @@ class Cuts:
                 return None
             result = self._values[cut].result
             base = unviewed(result)
-            return _replaced(result, lambda t: _stand_in(base, self._base[cut]) if t is base else None)
+            return replaced(result, lambda t: stand_in(base, self._base[cut]) if t is base else None)
 
         def in_result(term: Term) -> Term | None:
             cut = cut_at(term, self._result)
-            return None if cut is None else _stand_in(term, cut)
+            return None if cut is None else stand_in(term, cut)
 
+        source, result = replaced(value.source, in_source), replaced(value.result, in_result)
+        if value.meaning is value.result:
+            return Compared(*narrowed((source, result, result)))
         meant = _alike(value.meaning, value.result, lambda term: cut_at(term, self._result) is not None)
-        return Compared(
-            _replaced(value.source, in_source),
-            _replaced(value.result, in_result),
-            _replaced(value.meaning, lambda term: in_result(meant.get(term) or self._meant.get(term, term))),
-        )
+        meaning = replaced(value.meaning, lambda term: in_result(meant.get(term) or self._meant.get(term, term)))
+        return Compared(*narrowed((source, result, meaning)))
 
 
 def varying(order: Sequence[Term]) -> set[Term]:
@@ -200,10 +208,6 @@ def varying(order: Sequence[Term]) -> set[Term]:
         if term.op in ("input", "opaque") or not found.isdisjoint(term.args):
             found.add(term)
     return found
-
-
-def _stand_in(term: Term, number: int) -> Term:
-    return ops.input(f"%{number}", term.shape, term.dtype)
 
 
 def _alike(meaning: Term, result: Term, cut: Callable[[Term], bool]) -> dict[Term, Term]:
@@ -226,19 +230,3 @@ def _alike(meaning: Term, result: Term, cut: Callable[[Term], bool]) -> dict[Ter
 
 def _bits(numbers: Collection[int]) -> int:
     return sum(1 << number for number in set(numbers))
-
-
-def _replaced(root: Term, stand_in: Callable[[Term], Term | None]) -> Term:
-    """The term with stand-ins below it."""
-    made: dict[Term, Term] = {}
-
-    def below(term: Term) -> Sequence[Term]:
-        other = stand_in(term)
-        if other is not None:
-            made[term] = other
-        return term.args if other is None else ()
-
-    for term in operands_first([root], operands=below):
-        if term not in made:
-            made[term] = rebuilt(term, [made[a] for a in term.args])
-    return made[root]

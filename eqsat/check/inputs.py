@@ -14,8 +14,12 @@ from eqsat.program.term import Term
 SEED = 0
 """Seed of the random inputs."""
 
-DRAWN = 4_194_301
-"""Most elements that are drawn for an input; a larger one repeats them. A prime, so that no dim divides it."""
+DRAWN = 1_048_573
+"""Most elements that are drawn for an input; a larger one repeats them. A prime, so that no dim divides it. To draw as
+many takes some milliseconds, and a part compares samples of so large an input."""
+
+KEPT = 4
+"""The values of so many inputs of a part are kept for other parts, for each type and point: 4 MB each in float32."""
 
 
 def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str, Array]]:
@@ -26,26 +30,25 @@ def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str
 
 def random_values(inputs: Sequence[Term], point: int, seed: int) -> dict[str, Array]:
     """Values of input terms by name: normal ones, at odd points their magnitudes."""
-    return {name: np.resize(value.drawn, value.shape) for name, value in _repeated(inputs, point, seed)}
-
-
-def _repeated(inputs: Sequence[Term], point: int, seed: int) -> Iterator[tuple[str, Repeated]]:
     rng = np.random.default_rng([seed, point])
-    for term in inputs:
-        dtype = np_dtype(term.dtype)
-        if is_float(term.dtype):
-            drawn = rng.standard_normal(min(term.size, DRAWN), np.float32 if dtype.itemsize < 8 else np.float64)
-            drawn = np.abs(drawn) if point % 2 else drawn
-        else:
-            drawn = rng.integers(0, 2, min(term.size, DRAWN))
-        yield term.attr("name"), Repeated(drawn.astype(dtype), term.shape)
+    return {term.attr("name"): np.resize(_drawn(rng, term, term.size, point), term.shape) for term in inputs}
+
+
+def _drawn(rng: np.random.Generator, term: Term, size: int, point: int) -> Array:
+    """So many random values for an input, at most `DRAWN`: normal ones, at odd points their magnitudes, or bits."""
+    dtype, size = np_dtype(term.dtype), min(size, DRAWN)
+    if not is_float(term.dtype):
+        return rng.integers(0, 2, size).astype(dtype)
+    drawn = rng.standard_normal(size, np.float32 if dtype.itemsize < 8 else np.float64)
+    return (np.abs(drawn) if point % 2 else drawn).astype(dtype, copy=False)
 
 
 class Drawn:
     """Random values for the inputs of many parts: views of one array of normal values for each point.
 
     Inputs of one part take the array one after another. Those that find it used up, and integers, are drawn by
-    themselves; of these, only the elements that are wanted are made.
+    themselves; of these, only the elements that are wanted are made. The first of them have the same values in every
+    part, which are drawn once.
 
     Args:
         seed: of all values.
@@ -54,6 +57,7 @@ class Drawn:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._normal: dict[tuple[int, bool], Array] = {}
+        self._further: dict[tuple[int, int, str], Array] = {}
 
     def values(self, inputs: Sequence[Term], point: int) -> dict[str, Array | Repeated]:
         """Values of input terms by name: normal ones, at odd points their magnitudes. Do not write to them."""
@@ -68,7 +72,19 @@ class Drawn:
                 taken = end
             else:
                 others.append(term)
-        return values | dict(_repeated(others, point, self.seed))
+        for place, term in enumerate(others):
+            values[term.attr("name")] = Repeated(self._other(place, term, point), term.shape)
+        return values
+
+    def _other(self, place: int, term: Term, point: int) -> Array:
+        """The values of the input in this place, of those that are drawn by themselves."""
+        key = point, place, term.dtype
+        known = self._further.get(key)
+        if known is None or len(known) < min(term.size, DRAWN):
+            known = _drawn(np.random.default_rng([self.seed, point, 2 + place]), term, term.size, point)
+            if place < KEPT:
+                self._further[key] = known
+        return known[: term.size]
 
     def _first(self, count: int, point: int, double: bool) -> Array:
         """The first normal values of a point: the same however many are asked for at a time."""

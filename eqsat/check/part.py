@@ -154,7 +154,7 @@ class Part:
 
     def __init__(self, values: Mapping[str, Compared], settings: Settings, number: int = 0) -> None:
         """`number` is the part's, for its random numbers."""
-        self.values = {name: x for name, x in values.items() if x.source is not x.meaning and x.source.size}
+        self.values = {name: x for name, x in values.items() if not x.unchanged and x.source.size}
         self.drawn, self.special, self.exact, self.number = settings.drawn, settings.special, settings.exact, number
         self.seed = settings.drawn.seed
         narrowest = settings.narrowest or ""

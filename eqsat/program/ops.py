@@ -138,7 +138,12 @@ OPS |= {
 
 
 def input(name: str, shape: Sequence[int], dtype: str = "float32") -> Term:
-    """An input of the program, known by its name."""
+    """An input of the program, known by its name.
+
+    Raises InputError for a name that begins as those of stand-ins do (`eqsat.check.stand_ins`), with NUL.
+    """
+    if name.startswith("\0"):
+        raise InputError(f"input {name!r}: a name cannot begin with a NUL character")
     return make("input", name=name, shape=tuple(shape), dtype=numerics.dtype_name(dtype))
 
 

@@ -1,13 +1,19 @@
 """Where checks cut programs: a value is compared over stand-ins that both read, and over fewer if it differs."""
 
+import time
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from eqsat.check.check import _Comparison
+from eqsat.check.check import _Comparison, check
 from eqsat.check.cuts import Compared, Cuts
 from eqsat.check.inputs import Drawn
 from eqsat.check.part import Part, Settings
+from eqsat.check.stand_ins import MARK, narrowed, number_of, stand_in
+from eqsat.errors import CheckFailed, InputError
 from eqsat.program import ops
+from eqsat.program.ir import Program
 from eqsat.program.term import Term, topological
 
 X, Y = (ops.input(name, (4, 4), "float32") for name in "xy")
@@ -22,7 +28,9 @@ def chain(x: Term, depth: int) -> list[Term]:
 
 
 def inputs_of(over: Compared) -> list[set[str]]:
-    return [{t.attr("name") for t in topological([term]) if t.op == "input"} for term in over[:2]]
+    """The names of the inputs of both programs, those of stand-ins with their numbers only."""
+    names = [{t.attr("name") for t in topological([term]) if t.op == "input"} for term in over[:2]]
+    return [{name.partition(" ")[0].replace(MARK, "%") for name in each} for each in names]
 
 
 def test_a_stand_in_of_one_program_gives_way() -> None:
@@ -180,4 +188,131 @@ def test_a_value_may_have_several_meanings() -> None:
     result, meaning = ops.abs_(value), ops.abs_(again)
     assert again is not value
     first = next(Cuts([Compared(value, value, value), Compared(result, result, meaning)]).over(1))
-    assert first == (ops.abs_(ops.input("%0", (4, 4), "float32")),) * 3
+    assert first == (ops.abs_(stand_in(value, 0)),) * 3
+
+
+def test_a_value_that_both_compute_alike_is_not_compared_over_fewer_stand_ins() -> None:
+    below = chain(X, 4)
+    same, other = ops.add(below[-1], below[-2]), ops.mul(below[-1], below[-2])
+    values = [Compared(v, v, v) for v in below]
+    assert len(list(Cuts([*values, Compared(same, same, same)]).over(4))) == 1
+    assert len(list(Cuts([*values, Compared(same, other, other)]).over(4))) > 1
+
+
+GROUP = stand_in(ops.input("group", (6, 4), "float32"), 3)
+
+
+def parts_of(read: Callable[[Term], list[Term]]) -> list[tuple[int, ...]]:
+    """The shapes of the inputs that are read in place of parts of a group."""
+    roots = [ops.exp(value) for value in read(GROUP)]
+    inputs = [term for term in topological(narrowed(roots)) if term.op == "input"]
+    assert {number_of(term) for term in inputs} <= {3}
+    return [] if inputs == [GROUP] else [term.shape for term in inputs]
+
+
+@pytest.mark.parametrize(
+    ("read", "shapes"),
+    [
+        (lambda g: [ops.slice_(g, [0], [2]), ops.slice_(g, [3], [6])], [(2, 4), (3, 4)]),
+        (lambda g: [ops.slice_(g, [0], [3]), ops.slice_(g, [2], [6])], []),
+        (lambda g: [ops.slice_(g, [0], [6], steps=[2]), ops.slice_(g, [1], [6], steps=[2])], []),
+        (lambda g: [ops.slice_(g, [0], [2], [1]), ops.slice_(g, [3], [1], [1], [-1])], [(6, 2), (6, 2)]),
+        (lambda g: [ops.slice_(g, [0], [2]), ops.exp(g)], []),
+        (lambda g: [ops.transpose(g, (1, 0))], [(4, 6)]),
+        (lambda g: [ops.transpose(g, (1, 0)), ops.exp(g)], []),
+        (lambda g: [ops.transpose(g, (1, 0)), ops.reshape(g, (24,))], []),
+        (lambda g: [ops.broadcast(g, (2, 6, 4))], []),
+        (lambda g: [ops.slice_(ops.reshape(g, (3, 8)), [i], [i + 1]) for i in range(3)], [(1, 8)] * 3),
+        (lambda g: [ops.slice_(ops.reshape(g, (3, 8)), [0], [1]), ops.slice_(g, [2], [6])], []),
+        (lambda g: [a := ops.slice_(g, [0], [2]), ops.slice_(a, [0], [1])], [(2, 4)]),
+        (lambda g: [ops.slice_(g, [0, 0], [3, 2]), ops.slice_(g, [3, 1], [6, 4])], [(3, 2), (3, 3)]),
+        (lambda g: [ops.slice_(g, [2], [2]), ops.slice_(g, [1], [6])], [(0, 4), (5, 4)]),
+    ],
+)
+def test_what_is_read_of_a_stand_in_without_common_elements_is_an_input_of_its_own(
+    read: Callable[[Term], list[Term]], shapes: list[tuple[int, ...]]
+) -> None:
+    assert parts_of(read) == shapes
+
+
+def test_over_parts_of_a_group_the_same_is_computed() -> None:
+    group, other = np.arange(24, dtype="f").reshape(6, 4), ops.input("x", (2, 4), "float32")
+    one, two = ops.slice_(GROUP, [1], [3]), ops.transpose(ops.slice_(GROUP, [4], [6]), (1, 0))
+    root = ops.add(ops.mul(one, other), ops.reshape(two, (2, 4)))
+    (over,) = narrowed([root])
+    inputs = {t.attr("name"): t for t in topological([over]) if t.op == "input"}
+    x, parts = np.ones((2, 4), "f"), (group[1:3], group[4:6].T.reshape(2, 4))
+    given = {"x": x} | dict(zip([name for name in inputs if name != "x"], parts, strict=True))
+    found = Program(tuple(inputs.values()), {"y": over}).run(given)["y"]
+    assert np.array_equal(found, Program((GROUP, other), {"y": root}).run({GROUP.attr("name"): group, "x": x})["y"])
+
+
+def test_outputs_that_read_unequal_parts_of_one_group_are_compared() -> None:
+    """One by one, each reads a first part; together, these are two."""
+    weights = [ops.input(f"w{n}", (n, 4), "float32") for n in (2, 3)]
+    group = ops.matmul(ops.concat(weights), X)
+    values = [ops.matmul(w, X) for w in weights]
+    parts = [ops.slice_(group, [0], [2]), ops.slice_(group, [2], [5])]
+    inputs = (*weights, X)
+    source = Program(inputs, {str(i): ops.mul(c, ops.add(c, c)) for i, c in enumerate(values)})
+    result = Program(inputs, {str(i): ops.add(ops.mul(c, c), ops.mul(c, c)) for i, c in enumerate(parts)})
+    cuts = list(zip(values, parts, strict=True))
+    assert check(source, result, cuts=cuts).max_error < 1e-6
+    wrong = Program(inputs, result.outputs | {"1": ops.mul(parts[1], parts[1])})
+    with pytest.raises(CheckFailed):
+        check(source, wrong, cuts=cuts)
+
+
+@pytest.mark.parametrize("name", ["%0", "%1", "%x", "%0/0"])
+def test_no_input_is_taken_for_a_stand_in(name: str) -> None:
+    p = ops.input(name, (4, 6), "float32")
+    v = ops.exp(p)
+    with pytest.raises(CheckFailed):
+        check(Program((p,), {"y": ops.mul(v, p)}), Program((p,), {"y": ops.mul(p, p)}), cuts=[(v, v)])
+    e = ops.exp(ops.transpose(p, (1, 0)))
+    doubled = ops.mul(e, ops.full_like(2.0, e))
+    assert check(Program((p,), {"y": ops.add(e, e)}), Program((p,), {"y": doubled}), cuts=[(v, v)]).max_error < 1e-6
+
+
+def test_no_input_has_the_name_of_a_stand_in() -> None:
+    with pytest.raises(InputError, match="NUL"):
+        ops.input(f"{MARK}0", (2,))
+
+
+def test_many_slices_of_large_groups_are_told_apart_at_once() -> None:
+    group = stand_in(ops.input("group", (1 << 40, 4), "float32"), 3)
+    step = 1 << 28
+    slices = [ops.slice_(group, [i * step], [(i + 1) * step]) for i in range(1 << 12)]
+    began = time.process_time()
+    assert len(narrowed([ops.concat(slices)])[0].args) == len(slices)
+    assert time.process_time() - began < 5.0
+
+
+def test_equal_cells_are_compared_once_though_one_reads_a_group() -> None:
+    """The first reads two values, the second two slices of one."""
+
+    def cell(a: Term, b: Term) -> Term:
+        return ops.matmul(ops.add(a, b), ops.exp(b))
+
+    def in_a_group(a: Term, b: Term) -> Term:
+        both = ops.matmul(ops.reshape(ops.concat([a, b]), (2, 4, 4)), ops.broadcast(X, (2, 4, 4)))
+        return ops.neg(both)
+
+    a, b = ops.exp(X), ops.exp(Y)
+    first = cell(a, b)
+    c, d = ops.neg(ops.matmul(a, X)), ops.neg(ops.matmul(b, X))
+    group = in_a_group(a, b)
+    parts = [ops.reshape(ops.slice_(group, [i], [i + 1]), (4, 4)) for i in range(2)]
+
+    def otherwise(a: Term, b: Term) -> Term:
+        return ops.add(ops.matmul(a, ops.exp(b)), ops.matmul(b, ops.exp(b)))
+
+    inside = [Compared(a, a, a), Compared(b, b, b)]
+    inside += [Compared(first, x := otherwise(a, b), x)]
+    inside += [Compared(v, w, w) for v, w in zip((c, d), parts, strict=True)]
+    output = Compared(cell(c, d), x := otherwise(*parts), x)
+    settings = Settings("float32", Drawn(0), "same", None, exact=True)
+    comparison = _Comparison(inside, {"y": output}, settings, None, lambda: 10.0)
+    counts = comparison.run().parts
+    assert (counts["same"], counts["full"]) == (2, 4)
+    assert len(comparison.known) == 3, "the cells, and each member of the group"
