@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from eqsat.dynamic.family import Family
@@ -15,7 +16,7 @@ from eqsat.extract.plan.stitch import Stitched
 from eqsat.frontends.onnx.dims.forms import Point
 from eqsat.frontends.onnx.dims.join import Apart, Model
 from eqsat.frontends.onnx.read.model import from_onnx
-from eqsat.pipeline.assemble import Assembled, assemble, plan_written
+from eqsat.pipeline.assemble import Assembled, WrittenPlan, assemble
 from eqsat.pipeline.selection import choose
 from eqsat.program.ir import Program
 from eqsat.search.asked import Asked
@@ -66,8 +67,9 @@ def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candid
         CheckFailed: a program that was read from no file has no model with named dims, not even as written.
     """
     problem = partition(sizes.programs[0], asked, run)
-    found = search(problem, run)
-    written = plan_written(problem, found)
+    plan_written = WrittenPlan()
+    found = search(problem, run, partial(plan_written.begin, problem))
+    written = plan_written.result(problem, found)
     [selection] = choose(problem, found, run)
     made = assemble(problem, selection, written, run)
     choice = Choice(problem, made.selection)

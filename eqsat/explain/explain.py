@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from eqsat.base.graphs import operands_first
 from eqsat.explain.derivation import Derivation, Step, derive_cover
 from eqsat.explain.effort import STEP, Effort
 from eqsat.explain.explanation import FOLD, Explanation, ShownStep
@@ -223,7 +224,7 @@ class InstanceWriter:
             type_ = left.spec
             number, alike = self._explainer.numbered(step.rule, [left, right])
             (one, other), called, names = self._written([left, right], cut)
-            for node in topological([after]):
+            for node in self._inside(after):
                 if node not in self._known:
                     self._made.setdefault(node, number)
         return ShownStep(
@@ -274,12 +275,16 @@ class InstanceWriter:
 
     def _cut(self, before: Node, after: Node, operands: Iterable[Node]) -> list[Node]:
         """The nodes to abbreviate: long operands of the rule, else values that both sides share, else deep values."""
-        left, right = set(topological([before])), set(topological([after]))
+        left, right = set(self._inside(before)), set(self._inside(after))
         shared = [_base(n) for n in operands if n in left and n in right]
         if any(n not in left or n not in right for n in operands):
             shared += [_base(n) for n in largest_shared(after, left - {before})]
         cut = {n for n in shared if self._is_long(n) and n is not before and n is not after}
         return self._deep([before, after], cut)
+
+    def _inside(self, root: Node) -> list[Node]:
+        """The nodes below a root, operands first, down to the results of other segments."""
+        return operands_first([root], operands=lambda node: () if node in self._outside else node.args)
 
     def _deep(self, roots: Sequence[Node], cut: Collection[Node] = ()) -> list[Node]:
         """`cut` and further nodes that are not written out: those too deep under the roots, left out of a list, or
@@ -354,15 +359,15 @@ class InstanceWriter:
         term = self._known.get(before) or (self._known.get(source) if source is not None else None)
         if term is not None:
             return f"at {self._places.of(term)}"
-        step = max((self._made[n] for n in topological([before]) if n in self._made), default=0)
-        if step:
+        if step := max((self._made[n] for n in self._inside(before) if n in self._made), default=0):
             return f"in the result of step {step}"
         reader = before
         while reader not in self._known and reader in self._readers:
             reader = self._readers[reader]
         if reader in self._known:
             return f"under {self._places.of(self._known[reader])}"
-        return "among the constants" if _constant(before) else otherwise
+        constant = all(is_folded(node.op) for node in self._inside(before))
+        return "among the constants" if constant else otherwise
 
 
 def _terms_in(*texts: Pieces) -> list[Term]:
@@ -400,7 +405,3 @@ def _base(node: Node) -> Node:
     while node.op == "V":
         (node,) = node.args
     return node
-
-
-def _constant(node: Node) -> bool:
-    return all(is_folded(n.op) for n in topological([node]))

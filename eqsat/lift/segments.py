@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 import numpy as np
 
-from eqsat.base.graphs import operands_first
+from eqsat.base.graphs import O, operands_first
 from eqsat.base.numerics import FLOATS, INTS, np_dtype
 from eqsat.lift.forms import whole
 from eqsat.lift.lift import lift_nodes, lift_tidied
@@ -25,7 +26,7 @@ from eqsat.program.constants import viewed
 from eqsat.program.core import CoreProgram, Node, lower_terms, make, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
-from eqsat.program.term import ConstArray, Shape, Term, rebuilt
+from eqsat.program.term import ConstArray, Shape, Term, distinguish, rebuilt
 from eqsat.program.term import topological as term_order
 
 _DIGITS = 200
@@ -87,6 +88,8 @@ class _Lifter:
     def program(self) -> Program:
         """All parts, each over the terms of the parts before it."""
         for part in self.parts:
+            if self._as_written(part):
+                continue
             instance = _Instance(part, self.core, anonymous=self._repeats[part.segment.form] > 1)
             lifted = self._forms.get(instance.key)
             if lifted is None:
@@ -104,6 +107,32 @@ class _Lifter:
             outputs[name] = ops.reshape(self.term[node], shape)
             self.meanings[outputs[name]] = ops.reshape(self.meaning[node], shape)
         return Program(tuple(self.core.source_term[n] for n in self.core.inputs), outputs)
+
+    def _as_written(self, part: Part) -> bool:
+        """Add a part that stays as written: by the source's own terms, over what is read of other parts. False if it
+        changes, or if these terms read something else: they may compute anew what another part does."""
+        source, roots = self.core.source_term, part.segment.roots
+        own = substitute(roots, {node: stand_in for stand_in, node in part.leaves.items()})
+        leaves = [leaf for leaf in part.segment.leaves.values() if leaf.op != "Const"]
+        if tuple(own) != _recognised(part, part.roots) or not all(node in source for node in (*roots, *leaves)):
+            return False
+        bases = [base for root in roots if (base := _base(root)) in source and base not in leaves]
+        inside = list(dict.fromkeys([*bases, *roots]))
+        if _reads(inside, leaves) != _reads([source[node] for node in inside], [source[leaf] for leaf in leaves]):
+            return False
+        terms, meanings = (self._rebuilt(inside, leaves, known) for known in (self.term, self.meaning))
+        if len(terms) < len(inside):
+            return False
+        for node, term, meaning in zip(inside, terms, meanings, strict=True):
+            self.term[node], self.meaning[node], self.meanings[term] = term, meaning, meaning
+            if node.op != "V":
+                self.cuts.append((source[node], term))
+        return True
+
+    def _rebuilt(self, nodes: Sequence[Node], leaves: Sequence[Node], terms: Mapping[Node, Term]) -> list[Term]:
+        """The source's terms for nodes over these `terms` for leaves, without those for which it takes other values."""
+        known: dict[Term, Term | None] = {self.core.source_term[leaf]: terms[leaf] for leaf in leaves}
+        return [term for node in nodes if (term := _over(self.core.source_term[node], known, {}))]
 
     def _placed(self, outputs: Sequence[Term], lifted: _Lifted, instance: _Instance) -> tuple[list[Term], list[Term]]:
         """Terms of a form with the leaves of an instance, and their meanings."""
@@ -274,6 +303,21 @@ class _Instance:
         return [node for (node, term), own in zip(terms.items(), meant, strict=True) if lowered[term] is own]
 
 
+def _reads(roots: Sequence[O], leaves: Sequence[O]) -> list[int]:
+    """The leaves that each root is computed from, as a bit set."""
+    found = {leaf: 1 << i for i, leaf in enumerate(leaves)}
+    for node in operands_first(roots, found.copy()):
+        found[node] = reduce(or_, (found[a] for a in node.args), 0)
+    return [found[root] for root in roots]
+
+
+def _base(node: Node) -> Node:
+    """The node that a chain of views reads."""
+    while node.op == "V":
+        (node,) = node.args
+    return node
+
+
 def _flat(array: np.ndarray) -> np.ndarray:
     """The values in a row. A copy is read-only: otherwise every constant of them would copy and hash them again."""
     own = np.ascontiguousarray(array)
@@ -305,6 +349,7 @@ def _stand_in(number: int, size: int, dtype: str) -> ConstArray:
     array = np.zeros(size, np_dtype(dtype))
     array[0], array[1] = number % _DIGITS + 1, number // _DIGITS
     array.flags.writeable = False  # otherwise it would be copied
+    distinguish(array, f"stand-in {number} {size} {dtype}")
     return ConstArray(array)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from eqsat.pipeline.selection import Selection
 from eqsat.program.fold import fold_constants
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
-from eqsat.search.runner import Deadline, Runner, Stage
+from eqsat.search.runner import Deadline, Prefetch, Runner, Stage
 from eqsat.search.search import Form, Found, Problem
 
 
@@ -41,9 +42,26 @@ class Assembled:
     meanings: Mapping[Term, Term] = field(default_factory=dict)
 
 
-def plan_written(problem: Problem, found: Mapping[Form, Found]) -> Stitched:
-    """The plan of the program as written."""
-    return planned(problem, {form: x.written for form, x in found.items()})
+class WrittenPlan:
+    """The plan of a program as written. It is made beside the search as soon as there are covers: this process waits
+    for e-graphs then."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[Problem, Mapping[Form, Solved], Prefetch[Stitched]] | None = None
+
+    def begin(self, problem: Problem, written: Mapping[Form, Solved]) -> None:
+        """Begin with these covers."""
+        self._begun = problem, written, Prefetch(lambda: planned(problem, written), math.inf)
+
+    def result(self, problem: Problem, found: Mapping[Form, Found]) -> Stitched:
+        """The plan for what was found: that which was begun, if it is of the same covers."""
+        written = {form: x.written for form, x in found.items()}
+        if self._begun is not None:
+            before, covers, plan = self._begun
+            same = before is problem and all(covers[form].cover is x.cover for form, x in written.items())
+            if same and (made := plan.result()) is not None:
+                return made
+        return planned(problem, written)
 
 
 def assemble(problem: Problem, selection: Selection, written: Stitched, run: Runner) -> Assembled:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from eqsat.egraph.saturate import warm_up
 from eqsat.errors import CheckFailed, EqsatError
 from eqsat.extract.device.table import DeviceLike
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.assemble import assemble, plan_written, spelled, verify
+from eqsat.pipeline.assemble import WrittenPlan, assemble, spelled, verify
 from eqsat.pipeline.describe import describe
 from eqsat.pipeline.failures import fallback, what_passes
 from eqsat.pipeline.ranking import alternative_rows
@@ -114,12 +115,14 @@ def optimize(
     if asked.measure_threads is not None:
         run.budget.expect("measure", limits.MEASURING.share * run.budget.limit)
 
-    problem, found = best_search(partition(program, asked, run), run)
+    plan_written = WrittenPlan()
+    problem = partition(program, asked, run)
+    problem, found = best_search(problem, run, partial(plan_written.begin, problem))
     selections = choose(problem, found, run)
     asked_for = len(selections)
     if asked.measure_threads is not None:
         selections += cautious(selections[0])
-    written = plan_written(problem, found)
+    written = plan_written.result(problem, found)
 
     def made(selection: Selection, explaining: float = asked.explain_time) -> Result:
         whole = assemble(problem, selection, written, run)

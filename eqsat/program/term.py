@@ -83,13 +83,27 @@ constants, shaped in one way or another, and take seconds to read."""
 def _digest(array: Array) -> str:
     if array.nbytes < _LARGE_BYTES:
         return _hashed(array)
-    place = (array.ctypes.data, array.nbytes, dtype_name(array.dtype))
-    known = _DIGESTS.get(place)
+    known = _DIGESTS.get(_place(array))
     if known is not None and known[0]() is not None:
         return known[1]
     digest = _hashed(array)
-    _DIGESTS[place] = (weakref.ref(_holder(array), lambda _: _DIGESTS.pop(place, None)), digest)
+    _remember(array, digest)
     return digest
+
+
+def distinguish(array: Array, name: str) -> None:
+    """Let a large array be known by its name, which no array of other values has: to read it takes time."""
+    if array.nbytes >= _LARGE_BYTES:
+        _remember(array, hashlib.sha256(name.encode(), usedforsecurity=False).hexdigest()[:32])
+
+
+def _place(array: Array) -> tuple[int, int, str]:
+    return array.ctypes.data, array.nbytes, dtype_name(array.dtype)
+
+
+def _remember(array: Array, digest: str) -> None:
+    place = _place(array)
+    _DIGESTS[place] = (weakref.ref(_holder(array), lambda _: _DIGESTS.pop(place, None)), digest)
 
 
 def _hashed(array: Array) -> str:

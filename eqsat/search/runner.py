@@ -154,12 +154,12 @@ class Prefetch(Generic[T]):
         finally:
             self._done.set()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float | None) -> None:
         """Until the work is done, at most so many seconds."""
         self._done.wait(seconds)
 
-    def result(self, seconds: float) -> T | None:
-        """The result; None if it is not there after so many seconds.
+    def result(self, seconds: float | None = None) -> T | None:
+        """The result; None if it is not there after so many seconds, where there is such a limit.
 
         Raises:
             Whatever the work raises.

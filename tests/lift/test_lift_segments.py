@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.lift.part import Part
+from eqsat.lift.segments import lift_parts
+from eqsat.parts.segments import Segment
+from eqsat.program import ops
+from eqsat.program.core import lower_terms
 from eqsat.program.ir import Program
+from eqsat.program.node import Node, make, substitute
 from support.programs import weight
 
 CHANNELS = 4
@@ -93,3 +99,65 @@ def test_an_output_that_is_a_constant_may_be_read_by_other_parts(monkeypatch: py
 
     source = eqsat.trace(function, eqsat.spec((6, 6)))
     _assert_right(eqsat.optimize(source, time_limit=60.0, explain_time=0.0), source)
+
+
+def test_parts_that_stay_as_written_are_not_lifted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    _in_parts(monkeypatch, 6)
+    shift = weight(6, 6)
+
+    def function(x):
+        for _ in range(6):
+            x = np.tanh(x @ shift) + x
+        return x
+
+    source = eqsat.trace(function, eqsat.spec((6, 6)))
+
+    def lifted(*given: object, **named: object) -> None:
+        raise AssertionError("a part was lifted")
+
+    monkeypatch.setattr("eqsat.lift.segments._Instance", lifted)
+    best = eqsat.optimize(source, rules=[], time_limit=60.0)
+    assert best.program.outputs == source.outputs
+    assert best.report["check"]["parts"]["same"] > 3
+
+
+def test_parts_behind_one_that_changes_stay_as_written_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One product of two constants is computed ahead of time; all that is before and behind it keeps its terms."""
+    _in_parts(monkeypatch, 3)
+    first, second = weight(6, 6), weight(6, 6, seed=1)
+
+    def function(x):
+        for i in range(6):
+            x = np.tanh(x) @ first
+            x = x @ second if i == 2 else np.exp(x)
+        return x
+
+    source = eqsat.trace(function, eqsat.spec((6, 6)))
+    best = eqsat.optimize(source, time_limit=60.0, explain_time=0.0)
+    _assert_right(best, source)
+    before, after = (Counter(t.op for t in program.terms()) for program in (source, best.program))
+    assert after == before - Counter(["matmul"])
+
+
+def _as_written(root: Node, *leaves: Node) -> Part:
+    """A part of one value that is as written."""
+    stand_in = {leaf: make("In", (f"%{i}", leaf.size, leaf.dtype)) for i, leaf in enumerate(leaves)}
+    form, named = tuple(substitute((root,), stand_in)), {made: leaf for leaf, made in stand_in.items()}
+    return Part(Segment((root,), form, named), form, named, {})
+
+
+def test_a_part_that_stays_as_written_computes_no_value_of_another_anew() -> None:
+    """The source has two terms for one value: one is that of its part, the other one is read here."""
+    x = ops.input("x", (6, 6))
+    below = ops.tanh(x)
+    flat, square = ops.exp(ops.reshape(below, (36,))), ops.exp(below)
+    last = ops.add(ops.neg(square), below)
+    core, node = lower_terms(Program((x,), {"flat": flat, "last": last}))
+    assert node[flat] is node[square]
+    parts = [
+        _as_written(node[below], node[x]),
+        _as_written(node[flat], node[below]),
+        _as_written(node[last], node[flat], node[below]),
+    ]
+    found = lift_parts(parts, core, exact=False).program
+    assert Counter(term.op for term in found.terms())["exp"] == 1

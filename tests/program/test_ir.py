@@ -15,7 +15,7 @@ from hypothesis import given
 from eqsat.errors import DtypeError, InputError
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
-from eqsat.program.term import ConstArray, Term, digest_all, make
+from eqsat.program.term import ConstArray, Term, digest_all, distinguish, make
 from eqsat.testing import programs, random_inputs
 
 
@@ -310,3 +310,18 @@ def test_stats_count_what_varies_and_no_views() -> None:
 def test_a_program_of_constants_costs_nothing() -> None:
     w = ops.constant(np.ones((4, 4), np.float32))
     assert set(Program((), {"y": ops.matmul(w, w)}).stats().values()) == {0}
+
+
+def test_large_arrays_are_known_by_the_names_that_they_are_given() -> None:
+    """Small ones, which take no time to read, by their contents."""
+    large, alike, small, equal = (np.zeros(n, np.int64) for n in (1 << 14, 1 << 14, 8, 8))
+    for array, name in ((large, "one"), (alike, "two"), (small, "one"), (equal, "two")):
+        array.flags.writeable = False
+        distinguish(array, name)
+    again = np.zeros(1 << 14, np.int64)
+    again.flags.writeable = False
+    distinguish(again, "one")
+    assert ConstArray(large) != ConstArray(alike)
+    assert ConstArray(large) == ConstArray(again)
+    assert ConstArray(large.reshape(2, -1)).digest == ConstArray(large).digest
+    assert ConstArray(small) == ConstArray(equal)
