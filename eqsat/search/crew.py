@@ -8,9 +8,10 @@
       carry on with what                                carry on with what
       it has begun                                      it has begun
 
-Another process begins to load as soon as the sizes of the forms are known, and takes part once it has loaded. Forms do
-not depend on each other. Whichever process searches a form, the result is the same. Work that is only begun with a form
-goes on in the same process, once each form is taken that there is time for.
+Another process begins to load as soon as the sizes of the forms are known, or while a varied model is still being read
+(`start_early`), and takes part once it has loaded. Forms do not depend on each other. Whichever process searches a
+form, the result is the same. Work that is only begun with a form goes on in the same process, once each form is taken
+that there is time for.
 """
 
 from __future__ import annotations
@@ -59,6 +60,19 @@ def _processors() -> int:
 
 
 _SEARCHERS = Pool("eqsat.search.crew:Searching", most=max(1, _processors() - 1), environment=ONE_THREAD)
+
+
+def start_early(kinds: int, memory: int, seconds: float) -> None:
+    """Start other processes for a program with so many kinds of operators, before its forms are known.
+
+    Args:
+        memory: bytes that this process may take, as in `Asked`.
+        seconds: left for the search.
+    """
+    others = _allowed(kinds // limits.TOGETHER.kinds + 1, memory) - 1
+    with ExitStack() as taken:
+        for _ in range(others if seconds >= limits.TOGETHER.seconds else 0):
+            taken.enter_context(_SEARCHERS.lent(memory, None, 0.0))
 
 
 class Crew:
@@ -147,7 +161,7 @@ class Crew:
         def share(search: Callable[[int, float, Begun[T] | None], Any], ready: Callable[[], bool]) -> None:
             """The work of one process."""
             begun: dict[int, Begun[T]] = {}
-            while ready() and (task := next_task(0) or self._next_begun(begun) or next_task(1)):
+            while ready() and (task := next_task(0) or (self._next_begun(begun) if begun else next_task(1))):
                 i, seconds = task
                 x = search(i, seconds, begun.pop(i, None))
                 if isinstance(x, Begun):
@@ -211,10 +225,9 @@ class Crew:
 
     def _next_begun(self, begun: Mapping[int, Begun[Any]]) -> tuple[int, float] | None:
         """The form to go on with in a process, and its seconds; None if there is no time."""
-        left = self._run.left("solve")
-        if not begun or left <= 0 or self._ended:
+        if self._ended:
             return None
-        return limits.SEARCH.next_begun(left, {i: x.expected for i, x in begun.items()})
+        return limits.SEARCH.next_begun(self._run.left("solve"), {i: x.expected for i, x in begun.items()})
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         while any(thread.is_alive() for thread in threads):
@@ -256,7 +269,12 @@ def _others(asked: Asked, sizes: Sequence[int], run: Runner) -> int:
     least = limits.TOGETHER
     if len(sizes) < 2 or not asked.rules or sum(sizes) < least.nodes or run.left("solve") < least.seconds:
         return 0
-    return max(0, min(len(sizes), _processors(), asked.memory // least.memory) - 1)
+    return _allowed(len(sizes), asked.memory) - 1
+
+
+def _allowed(wanted: int, memory: int) -> int:
+    """How many of so many processes the machine and the limit on memory allow, this one included."""
+    return max(1, min(wanted, _processors(), memory // limits.TOGETHER.memory))
 
 
 def _content(message: tuple[str, Any]) -> tuple[Any, Mapping[str, float]]:

@@ -31,35 +31,39 @@ class After:
 
     Attributes:
         per_node: seconds of a stage for each node of the program, those of repeated parts counted once: the most that
-            NASNet, MaxViT, U-Net, T5, MobileNetV2, Swin and Mamba took on quiet cores of an AMD EPYC server. What
-            lowering takes says less: it is short, and its first call loads modules.
+            NASNet, MaxViT, U-Net, T5, MobileNetV2, Swin and Mamba took on quiet cores of an AMD EPYC server. The plan
+            is that of the result alone. What lowering takes says less: it is short, and its first call loads modules.
         most: largest share of the limit that is reserved for these stages.
         ample, spare: this many times the expected seconds are reserved as long as they are at most this share of the
             limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
             is not lifted in time is lost.
         check_share: of the limit, reserved for the check at least.
         check_per_node, check_per_weight: reserved for it if that is more, for each node and each weight of the parts
-            that change: even the least comparison of many parts takes some time. Ten models with a limit of 8 s took
-            0.02 to 0.53 s with few weights (0.7e-3 to 1.5e-3 for a node), 0.5 s with 30 and 34 million in BERT and CLIP
-            (150 and 190 nodes), 2.4 s with 44 million in PNASNet (460 nodes).
+            that change: even the least comparison of many parts takes some time. With a limit of 8 s, 600 nodes with 31
+            million weights in MaxViT took 0.2 to 0.4 s, 30 and 34 million in BERT and CLIP (150 and 190 nodes) 0.4 to
+            0.5 s, 306 nodes with 38 million in PNASNet 0.8 to 1.5 s.
         check_most: the most that is reserved for it, as a share of the limit.
+        explain_per_node: reserved for the steps, for each node of the parts that change, but at most what `EXPLAINING`
+            gives them: 306 nodes of PNASNet took 0.3 to 0.8 s, 561 of BART 0.8 to 1.2 s.
         near: share of the limit reserved for covers that are nearer to the program as written.
         further: share of the limit reserved for further plans, if any are asked for.
-        written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
+        written_bytes, written_seconds: bytes of constants that are written in a second, and seconds for all else until
+            the process has ended: PNASNet's 344 MB took 0.2 to 0.4 s, and what follows 0.2 s.
     """
 
-    per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 3e-4, "lift": 1e-3, "report": 1e-4})
+    per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 1.5e-4, "lift": 1e-3, "report": 1e-4})
     most: float = 0.25
     ample: float = 3.3
     spare: float = 0.12
-    check_share: float = 0.08
-    check_per_node: float = 2e-3
+    check_share: float = 0.065
+    check_per_node: float = 1e-3
     check_per_weight: float = 2e-8
     check_most: float = 0.25
-    near: float = 0.03
+    explain_per_node: float = 1e-3
+    near: float = 0.02
     further: float = 0.25
-    written_bytes: float = 5e8
-    written_seconds: float = 0.2
+    written_bytes: float = 1e9
+    written_seconds: float = 0.4
 
     def writing(self, constants: int) -> float:
         """Expected seconds for writing a model with so many bytes of constants."""
@@ -81,6 +85,7 @@ class After:
             "near": share * self.near * limit,
             "fold": folding,
             "check": min(self.check_most * limit, max(self.check_share * limit, checking)),
+            "explain": min(EXPLAINING.seconds, changed * self.explain_per_node),
         }
 
 
@@ -103,6 +108,7 @@ class Search:
             fuse: for each node of the form and for each e-node. MobileNetV2's largest form has 112 nodes, 2900 e-nodes
             and a cover in 1.0 s, Mamba's 176, 2000 and 1.4 s, NASNet's 354, 1200 and 2.2 s.
         again: time of the second look besides finding kernels at most, as a multiple of that of the first look.
+        begun: share of its expected time that must be left for a second look to begin.
         slower: time of finding kernels within quick limits for the second look at most, as a multiple of that of the
             first look. With all kernels it takes 1.5 to 2.2 times as long (MobileNetV2): these are kept as long as the
             time suffices for the others within quick limits.
@@ -129,6 +135,7 @@ class Search:
     of_form_node: float = 5e-3
     of_e_node: float = 3e-4
     again: float = 3.0
+    begun: float = 0.25
     slower: float = 1.5
     uncut: float = 0.5
     gain: float = 1e-3
@@ -186,10 +193,13 @@ class Search:
                 return i, seconds
         return 0, min(left, self.of_form(left + elsewhere, waiting[0], waiting))
 
-    def next_begun(self, left: float, expected: Mapping[int, float]) -> tuple[int, float]:
+    def next_begun(self, left: float, expected: Mapping[int, float]) -> tuple[int, float] | None:
         """Which of several forms to go on with, by the seconds that each is expected to take, and its seconds of those
-        `left`: the shortest first. It gets all but the expected seconds of the others, and at least its own."""
-        least = min(expected, key=lambda i: (expected[i], i))
+        `left`: the shortest first. It gets all but the expected seconds of the others, and at least its own. None where
+        so little is left that it would hardly begin."""
+        least = min(expected, key=lambda i: (expected[i], i), default=None)
+        if least is None or left <= self.begun * expected[least]:
+            return None
         others = sum(expected.values()) - expected[least]
         return least, min(left, max(left - others, expected[least]))
 
@@ -202,11 +212,15 @@ class Together:
         nodes: of all forms, at least: searching fewer takes little longer than starting a process.
         seconds: left for the search, at least.
         memory: bytes for each process, at least.
+        kinds: of operators in a model for each process that is started before it is read: a process that is not needed
+            takes a second of another processor. Eight models with 60 to 130 kinds (PNASNet, MaxViT, Swin, HRNet, and
+            the like) were all searched in several processes, of 24 with fewer (43 at most) five were.
     """
 
     nodes: int = 300
     seconds: float = 3.0
     memory: int = 1 << 30
+    kinds: int = 60
 
 
 @dataclass(frozen=True, slots=True)

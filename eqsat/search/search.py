@@ -167,7 +167,8 @@ class _Work:
     def _after(self, changed: int, weights: int) -> dict[str, float]:
         budget = self.run.budget
         folding = budget.spent.get("fold", 0.0)
-        return limits.AFTER.expected(budget.limit, sum(self.sizes), changed, weights, folding)
+        stages = limits.AFTER.expected(budget.limit, sum(self.sizes), changed, weights, folding)
+        return stages | {"explain": min(stages["explain"], self.sought[0].asked.explain_time)}
 
     def worthwhile(self, busy: Sequence[float], waiting: Sequence[int], least: int) -> Sequence[int]:
         """The places of the forms to search next, of all that wait, by processes that are busy for so many seconds
@@ -250,6 +251,12 @@ def _together(work: _Work, crew: Crew) -> list[Found]:
         if isinstance(x, EqsatError):
             found.append(left_written(own, "failed", x))
         else:
-            found.append(x or left_written(own, run.why_stopped))
+            found.append(_over(x, own) if x else left_written(own, run.why_stopped))
         found[-1].cheapest.cover.forget()
     return found
+
+
+def _over(found: Found, written: Solved) -> Found:
+    """A result over the cover as written of this process, of which another process has a copy."""
+    cheapest = written if found.cheapest is found.written else found.cheapest
+    return replace(found, written=written, cheapest=cheapest)

@@ -188,3 +188,18 @@ def test_optimize_keeps_dynamic_dimensions(tmp_path: Path) -> None:
     assert "--buckets" in refusal("optimize", file, "--shape", "rows=4", "--buckets")
     assert "--top: in.onnx has dynamic dimensions" in refusal("optimize", file, "--top", "2")
     assert "NAME=LEAST..LARGEST" in refusal("optimize", file, "--shape", "rows=1..")
+
+
+def test_processes_are_started_before_a_varied_model_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.base.memory_limit import memory_limit
+    from eqsat.base.time_budget import TimeBudget
+    from eqsat.cli.commands.optimize import _start_searching
+    from eqsat.search import crew
+
+    started: list[tuple[int, int]] = []
+    monkeypatch.setattr(crew, "start_early", lambda kinds, memory, seconds: started.append((kinds, memory)))
+    to_onnx(trace(lambda x: relu(relu(x @ A) @ C), spec((3, A.shape[0]))), tmp_path / "model.onnx")
+    _start_searching(tmp_path / "model.onnx", None, None, TimeBudget(20.0))
+    _start_searching(tmp_path / "model.onnx", None, 2.0, TimeBudget(20.0))
+    _start_searching(tmp_path / "model.onnx", [], 2.0, TimeBudget(20.0))
+    assert started == [(3, memory_limit(None)), (3, 2_000_000_000)]

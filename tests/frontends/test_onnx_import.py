@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from eqsat.errors import InputError
 from eqsat.frontends.onnx.file import load
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
 from eqsat.frontends.onnx.read import graph
-from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
+from eqsat.frontends.onnx.read.model import from_onnx, kinds, open_dimensions
 from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.pipeline.report import summary
 from eqsat.program import composites, ops
@@ -342,3 +343,16 @@ def test_a_file_is_parsed_once_for_all_that_look_at_it_and_again_when_it_changes
         assert load.external_files(path) == open_dimensions(path) == []
         assert from_onnx(path).inputs[0].shape == (3, wide)
     assert parsed == [path, path]
+
+
+def test_kinds_of_operators_count_layers_that_repeat_once() -> None:
+    def net(widths: list[int]) -> int:
+        def layers(x):
+            for i, (n, m) in enumerate(pairwise(widths)):
+                x = tanh(x @ np.full((n, m), i + 1, np.float32))
+            return x
+
+        return kinds(to_onnx(trace(layers, spec((3, widths[0])))))
+
+    assert net([8] * 9) == 2
+    assert net([8, 8, 6, 5]) == 4

@@ -224,6 +224,50 @@ def test_the_shortest_rest_comes_first_with_what_the_others_leave() -> None:
     assert limits.SEARCH.next_begun(8.0, {3: 3.0}) == (3, 8.0)
 
 
+def test_a_rest_for_which_next_to_no_time_is_left_does_not_begin() -> None:
+    assert limits.SEARCH.next_begun(0.8, {3: 3.0}) == (3, 0.8)
+    assert limits.SEARCH.next_begun(0.7, {3: 3.0}) is None
+    assert limits.SEARCH.next_begun(0.0, {3: 0.0}) is None
+    assert limits.SEARCH.next_begun(8.0, {}) is None
+
+
+def test_processes_are_started_early_for_many_kinds_of_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool("eqsat.search.crew:Searching", most=7)
+    monkeypatch.setattr(crew, "_SEARCHERS", pool)
+    monkeypatch.setattr(crew, "_processors", lambda: 4)
+    kinds, enough = limits.TOGETHER.kinds, limits.TOGETHER.seconds
+    try:
+        for few in (
+            (kinds - 1, MEMORY, enough),
+            (kinds, MEMORY, 0.9 * enough),
+            (kinds, limits.TOGETHER.memory, enough),
+        ):
+            crew.start_early(*few)
+            assert not pool._all
+        crew.start_early(kinds, MEMORY, enough)
+        assert len(pool._all) == 1
+        crew.start_early(100 * kinds, MEMORY, enough)
+        assert len(pool._all) == 3, "the processors but this one"
+    finally:
+        pool.close()
+
+
+def test_a_process_that_was_started_early_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool("eqsat.search.crew:Searching", most=1)
+    monkeypatch.setattr(crew, "_SEARCHERS", pool)
+    monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
+    monkeypatch.setattr(crew, "_processors", lambda: 2)
+    crew.start_early(limits.TOGETHER.kinds, MEMORY, 60.0)
+    (early,) = pool._all
+    problem, run = begun()
+    members, given = parts(problem, run)
+    with members:
+        assert early.holding is not None, "it is told what is asked"
+        early.receive(60.0)
+        assert early._process.pid in members.each(process_of, given)
+    assert not pool._all
+
+
 def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "_processors", lambda: 1)
     problem, run = begun()

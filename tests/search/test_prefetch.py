@@ -112,7 +112,7 @@ def test_no_time_for_changes_is_reserved_before_there_is_a_cover_as_written(monk
         monkeypatch.setattr(search, name, noted(name))
     eqsat.optimize(layers(), time_limit=30)
     before, after = reserved["cover_written"], reserved["search_form"]
-    assert {stage for stage in after if before[stage] == 0.0 < after[stage]} == {"near", "lift"}
+    assert {stage for stage in after if before[stage] == 0.0 < after[stage]} == {"near", "lift", "explain"}
     assert before["plan"] == after["plan"] > 0
 
 
@@ -133,7 +133,7 @@ def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: i
 
 def test_processes_that_are_busy_search_nothing_else() -> None:
     _, sought, _ = begun()
-    run = Runner(TimeBudget(6.0, clock=lambda: 0.0))
+    run = Runner(TimeBudget(8.0, clock=lambda: 0.0))
     size = int(1 / limits.SEARCH.first_look(1, fuses=True))
     work = search._Work([sought] * 8, [size] * 8, [0] * 8, run, lambda written: None)
     free, half, none = (len(work.worthwhile([0.0, seconds], range(8), 0)) for seconds in (0.0, 1.5, 100.0))

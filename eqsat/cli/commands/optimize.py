@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from eqsat.base.time_budget import TimeBudget
     from eqsat.dynamic.result import Dynamic
     from eqsat.gpu.run.tune import Tuning
+    from eqsat.language.rule import AnyRule
     from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
 
@@ -158,11 +159,13 @@ def optimize(
         if buckets:
             named = _bucket_files(model, shape, output, html)
             check_files({"the model": model}, {"--json": json_file, **named}, others)
+        _start_searching(model, rules, memory_limit, budget)
         dynamic = optimise_dynamic(model, shape, device, budget, numerics, rules, memory_limit, buckets)
         _tell_dynamic(dynamic, model, output, html, json_file, explain, buckets)
         return
     if buckets:
         raise InputError(f"--buckets: {model.name} has no dynamic dimension, or all are fixed; leave it out")
+    _start_searching(model, rules, memory_limit, budget)
     program = load(model, shape, budget, head=True)
     _check_whole(program, model, certificate, tune)
     if output is not None:
@@ -194,6 +197,24 @@ def optimize(
     _tell(best, tuning, model, json_file, explain)
     if not certified:
         raise typer.Exit(_UNCERTIFIED)
+
+
+def _start_searching(
+    model: Path, rules: Sequence[AnyRule] | None, memory_limit: float | None, budget: TimeBudget
+) -> None:
+    """Start the processes that a model so varied will be searched in with these rules, beside its reading.
+
+    Raises:
+        InputError: the limit on memory is not one.
+    """
+    if rules == []:
+        return
+    from eqsat.base.memory_limit import memory_limit as bytes_allowed
+    from eqsat.cli.shared.search import as_bytes, kinds_in
+    from eqsat.search.crew import start_early
+
+    with budget.stage("read"):
+        start_early(kinds_in(model), bytes_allowed(as_bytes(memory_limit)), budget.left("saturate"))
 
 
 def _check_output(output: Path | None, certificate: Path | None) -> None:

@@ -131,6 +131,13 @@ def stays_dynamic(model: Path, shape: Sequence[str] | None) -> bool:
     return bool(open_dimensions(model, fixed | ranges)) or bool(ranges)
 
 
+def kinds_in(model: Path) -> int:
+    """How many kinds of operators a model has (`eqsat.frontends.onnx.read.model.kinds`)."""
+    from eqsat.frontends.onnx.read.model import kinds
+
+    return kinds(model)
+
+
 def require_fixed(model: Path, options: Sequence[str]) -> None:
     """Raises InputError if there is an option that needs a model of fixed sizes."""
     if options:

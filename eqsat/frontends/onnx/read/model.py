@@ -103,6 +103,25 @@ def named_sizes(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str
         return {name: size for name, size in shapes.items() if name in used}
 
 
+def kinds(source: str | os.PathLike[str] | ModelProto) -> int:
+    """How many nodes of a model differ in more than the numbers in their weights: in operator, attributes, or the sizes
+    of the initializers that they read. Layers that repeat count once.
+
+    Raises:
+        InputError: as `from_onnx`.
+    """
+    with refusing(lambda: label_of(source)):
+        graph = look_at(source)[0].graph
+        sizes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        return len(
+            {
+                (node.op_type, *(a.SerializeToString() for a in node.attribute), *map(sizes.get, node.input))
+                for node in graph.node
+                if not any(a.HasField("t") or a.HasField("g") for a in node.attribute)
+            }
+        )
+
+
 def _dimensions(source: ModelSource, shapes: Mapping[str, int] | None) -> tuple[OpenDimensions, str]:
     """The open dimensions of a model's inputs, with sizes for some, and the model's name in errors."""
     model, label = look_at(source)
