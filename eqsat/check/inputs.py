@@ -77,7 +77,7 @@ class Drawn:
         return values
 
     def _other(self, place: int, term: Term, point: int) -> Array:
-        """The values of the input in this place, of those that are drawn by themselves."""
+        """The values of the input in this place among the inputs that are drawn by themselves."""
         key = point, place, term.dtype
         known = self._further.get(key)
         if known is None or len(known) < min(term.size, DRAWN):

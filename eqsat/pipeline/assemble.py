@@ -54,7 +54,7 @@ class WrittenPlan:
         self._begun = problem, written, Prefetch(lambda: planned(problem, written), math.inf)
 
     def result(self, problem: Problem, found: Mapping[Form, Found]) -> Stitched:
-        """The plan for what was found: that which was begun, if it is of the same covers."""
+        """The plan that was begun, or another one if the covers as written are no longer the same."""
         written = {form: x.written for form, x in found.items()}
         if self._begun is not None:
             before, covers, plan = self._begun
