@@ -22,7 +22,7 @@ from eqsat.extract.kernels.grow import Made
 from eqsat.extract.known import Renumbering
 from eqsat.extract.shared import Sharing
 from eqsat.extract.solver.problem import Solution, check
-from eqsat.extract.solver.solve import GLANCE, ONCE, SETTLING, Effort, solve
+from eqsat.extract.solver.solve import CLOSE, GLANCE, ONCE, SETTLING, Effort, solve
 from eqsat.program.core import CoreProgram
 
 ENUMERATION_SHARE = 0.4
@@ -129,6 +129,7 @@ def cover(
     enumeration_share: float = ENUMERATION_SHARE,
     brief: bool = False,
     quick_seconds: float | None = None,
+    close: bool = False,
 ) -> CoverResult:
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds, `enumeration_share` of them for the
     kernels to choose from.
@@ -140,7 +141,7 @@ def cover(
     what a runtime executes as one in a program as written. With `brief`, the search ends at a glance where a limit
     dropped kernels: a cover with this one `before` it has others, and `settled` carries this search on. `quick_seconds`
     is the time that the search for all kernels takes within `QUICK` limits. When only as much is left, the other
-    kernels are sought within them.
+    kernels are sought within them. With `close`, a cover close to the cheapest by these kernels is enough.
 
     Raises:
         InputError: the device is unknown.
@@ -193,7 +194,7 @@ def cover(
             incumbents[f"known {i + 1}" if known else "written"] = choice
     costs = {name: check(covers.problem, choice) for name, choice in incumbents.items()}
     brief = brief and row.fuses and bool(found.stats["crowded"])
-    effort = GLANCE if brief else SETTLING
+    effort = GLANCE if brief else CLOSE if close else SETTLING
     covers, solution = _solved(covers, list(incumbents.values()), sharing, start + time_limit, should_stop, effort)
     begun = (*known, before) if before else known
     return CoverResult(

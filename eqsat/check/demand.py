@@ -28,7 +28,19 @@ from eqsat.base.numerics import (
     np_dtype,
 )
 from eqsat.check.demand_rows import row_of
-from eqsat.check.wanted import WIDE, Demand, Repeated, Sums, count_of, everything, joined, selected, some
+from eqsat.check.wanted import (
+    WIDE,
+    Demand,
+    Repeated,
+    Sums,
+    count_of,
+    empty,
+    everything,
+    joined,
+    nothing,
+    selected,
+    some,
+)
 from eqsat.program.ir import opaque_result
 from eqsat.program.term import Term, row, topological, unviewed
 
@@ -106,7 +118,8 @@ class Demanded:
         summed = any(isinstance(w, Sums) for demand in wanted.values() for w in demand)
         for term in reversed(self.order):
             demand = self.demand[term] = self._whole(term, self._passing(term, self.demand[term]))
-            self.needs[term] = row_of(term).needs(term, demand)
+            read = count_of(term, demand) > 0
+            self.needs[term] = row_of(term).needs(term, demand) if read else [nothing(a) for a in term.args]
             for arg, need in zip(term.args, self.needs[term], strict=True):
                 self._add(arg, need)
                 if summed:
@@ -125,9 +138,9 @@ class Demanded:
 
     def _add(self, term: Term, demand: Demand) -> None:
         known = self.demand.get(term)
-        if known is None:
+        if known is None or not count_of(term, known):
             self.demand[term] = demand
-        elif any(w is not None for w in known):
+        elif count_of(term, demand) and any(w is not None for w in known):
             self.demand[term] = tuple(joined(a, b, n) for a, b, n in zip(known, demand, term.shape, strict=True))
 
     def _passing(self, term: Term, demand: Demand) -> Demand:
@@ -195,14 +208,21 @@ class _Run:
         values: dict[Term, Array] = {}
         with np.errstate(all="ignore"):
             for term, done in last_reads(d.order, d.wanted):
-                args = [
-                    selected(values[a], d.demand[a], need) for a, need in zip(term.args, d.needs[term], strict=True)
-                ]
-                values[term] = self._rounded(term, self._value(term, args))
+                if count_of(term, d.demand[term]):
+                    args = [self._read(values[a], a, need) for a, need in zip(term.args, d.needs[term], strict=True)]
+                    values[term] = self._rounded(term, self._value(term, args))
+                else:
+                    values[term] = self._typed(empty(term, d.demand[term], np_dtype(term.dtype)), term.dtype)
                 for arg in done:
                     del values[arg]
                     _let_go(arg)
-            return [selected(self._typed(values[t], t.dtype), d.demand[t], wanted) for t, wanted in d.wanted.items()]
+            return [self._read(self._typed(values[t], t.dtype), t, wanted) for t, wanted in d.wanted.items()]
+
+    def _read(self, value: Array, term: Term, need: Demand) -> Array:
+        """What is needed of the value of a term."""
+        if not count_of(term, need):  # the demand of others need not hold it
+            return empty(term, need, value.dtype)
+        return selected(value, self.d.demand[term], need)
 
     def _rounded(self, term: Term, value: Array) -> Array:
         """A computed value, with perturbed rounding if requested."""

@@ -227,7 +227,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
     for at, (source, result) in enumerate(reshape_groups(term)):
         after = at + len(source)
         merged = array.reshape(*array.shape[:at], prod(array.shape[at:after]), *array.shape[after:])
-        if _indexed(source, need) and any(demand[j] is not None for j in result):
+        if len(source) > 1 and _indexed(source, need) and any(demand[j] is not None for j in result):
             flat = _places(term, result, demand)
             digits = np.unravel_index(flat, [x.shape[i] for i in source])
             places = [_place(need[i], d, x.shape[i]) for i, d in zip(source, digits, strict=True)]
@@ -463,23 +463,24 @@ def _windowed(x: Array, index: Sequence[tuple[Array, bool]], fill: Any) -> Array
 def _conv_needs(term: Term, demand: Demand) -> list[Demand]:
     x, w = term.args
     spatial = _window_needs(term, demand, w.shape[2:])
-    within = (None,) * (w.ndim - 1)
+    inside = (None,) * (w.ndim - 1)
     if term.attr("groups") == 1 or demand[1] is None:
-        return [(demand[0], None, *spatial), (demand[1], *within)]
+        return [(demand[0], None, *spatial), (demand[1], *inside)]
     groups = _groups(term, demand)
-    read, made = (_members(groups, n // term.attr("groups"), n) for n in (x.shape[1], w.shape[0]))
-    return [(demand[0], read, *spatial), (made, *within)]
+    each = w.shape[0] // term.attr("groups")
+    read = _members(groups, np.arange(w.shape[1]), w.shape[1], x.shape[1])
+    made = _members(groups, distinct(indices(demand[1], w.shape[0]) % each), each, w.shape[0])
+    return [(demand[0], read, *spatial), (made, *inside)]
 
 
 def _groups(term: Term, demand: Demand) -> Array:
-    """The groups of a convolution that hold any of the wanted channels; one if none is wanted."""
-    channels = indices(demand[1], term.shape[1])
-    return distinct(channels // (term.shape[1] // term.attr("groups"))) if len(channels) else np.zeros(1, np.int64)
+    """The groups of a convolution that hold any of the wanted channels."""
+    return distinct(indices(demand[1], term.shape[1]) // (term.shape[1] // term.attr("groups")))
 
 
-def _members(groups: Array, each: int, n: int) -> Wanted:
-    """All channels of some groups."""
-    return some((groups[:, None] * each + np.arange(each)).reshape(-1), n)
+def _members(groups: Array, within: Array, each: int, n: int) -> Wanted:
+    """The same channels of some groups, which have so many each."""
+    return some((groups[:, None] * each + within).reshape(-1), n)
 
 
 def _conv_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:

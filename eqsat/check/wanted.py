@@ -50,6 +50,11 @@ def length_of(wanted: Wanted, n: int) -> int:
     return len(wanted.weights if isinstance(wanted, Sums) else wanted)
 
 
+def nothing(term: Term) -> Demand:
+    """The demand for no element of a term; a scalar has one all the same."""
+    return (np.empty(0, np.int64), *(None,) * (term.ndim - 1)) if term.ndim else ()
+
+
 def joined(a: Wanted, b: Wanted, n: int) -> Wanted:
     """The smallest demand that serves both."""
     if a is b:
@@ -70,6 +75,11 @@ def indices(wanted: Wanted, n: int) -> Array:
     """The wanted indices along an axis of n elements, ascending. Sums have none."""
     assert not isinstance(wanted, Sums)
     return np.arange(n) if wanted is None else wanted
+
+
+def empty(term: Term, demand: Demand, dtype: np.dtype) -> Array:
+    """An array as large as what is wanted of a term."""
+    return np.empty([length_of(w, n) for w, n in zip(demand, term.shape, strict=True)], dtype)
 
 
 def selected(array: Array, have: Demand, want: Demand) -> Array:

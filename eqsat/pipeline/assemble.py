@@ -43,8 +43,7 @@ class Assembled:
 
 
 class WrittenPlan:
-    """The plan of a program as written. It is made beside the search as soon as there are covers: this process waits
-    for e-graphs then."""
+    """The plan of a program as written. It is made while the search waits for e-graphs, or for other processes."""
 
     def __init__(self) -> None:
         self._begun: tuple[Problem, Mapping[Form, Solved], Prefetch[Stitched]] | None = None

@@ -18,7 +18,7 @@ from eqsat.layout.arithmetic import Layout, compose, strided
 from eqsat.program.evaluation import evaluate, read, strided_view
 from eqsat.program.node import MOVES, Node, flops, is_elementwise, is_folded, make, substitute, topological
 from eqsat.program.sizes import FOLDED_WORK
-from eqsat.program.term import ConstArray
+from eqsat.program.term import ConstArray, distinguish
 
 RUN = 1 << 18
 """Elements in a run, about: 2 MiB in float64."""
@@ -102,15 +102,26 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
         if value is None:
             rest.append(node)
         else:
-            folded[node] = constant_node(ConstArray(np.ascontiguousarray(value)), known)
+            folded[node] = _computed(node, np.ascontiguousarray(value), precision, known)
     with np.errstate(all="ignore"):
         for node, value in zip(rest, evaluate(rest, {}, known, precision=precision), strict=True):
             own = np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
-            folded[node] = constant_node(ConstArray(own), known)
+            folded[node] = _computed(node, own, precision, known)
     for node in given:
         release(known[node.attrs[0]])
     origins = {made: node for node, made in folded.items() if made.op == "Const" and made not in given}
     return Folded(tuple(substitute(roots, folded)), known, origins)
+
+
+def _computed(node: Node, value: Array, precision: Precision, constants: dict[str, Array]) -> Node:
+    """The node of a constant that was computed, known by how it was: to read a large one takes as long again."""
+    order = topological([node])
+    place = {each: i for i, each in enumerate(order)}
+    made = [(each.op, each.attrs, [place[a] for a in each.args]) for each in order]
+    value.flags.writeable = False  # nobody else holds it, so that it need not be copied
+    constant = ConstArray(value)
+    distinguish(constant.array, f"{precision} {made}")
+    return constant_node(constant, constants)
 
 
 def _to_fold(roots: Sequence[Node], order: Sequence[Node], constant: Mapping[Node, bool]) -> list[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from eqsat.extract.plan.stitch import Solved
 from eqsat.search import limits
@@ -13,20 +14,14 @@ from eqsat.search.search import Form, Problem, search
 
 
 def best_search(
-    problem: Problem, run: Runner, as_written: Callable[[Mapping[Form, Solved]], None] = lambda written: None
+    problem: Problem, run: Runner, meanwhile: Callable[[Mapping[Form, Solved]], None] = lambda written: None
 ) -> tuple[Problem, dict[Form, Found]]:
     """The best covers of all forms that are found in the time left, and the program in the parts that they cover.
 
     Equal parts are searched once, but one kernel or launch may serve two: so neighbours are joined where that gains,
-    and a small program is searched whole as well. The cheaper result counts. `as_written` is given the covers of the
-    problem as written, once these are found.
+    and a small program is searched whole as well. The cheaper result counts. `meanwhile` is as in `search`.
     """
-
-    def told(written: Mapping[Form, Solved]) -> None:
-        reserve(problem, written, run)
-        as_written(written)
-
-    found = search(problem, run, told)
+    found = search(problem, run, partial(reserve, problem, run), meanwhile)
     problem, found = across_cuts(problem, found, run)
     failed = any(x.failed is not None for x in found.values())
     whole = problem.uncut() if run.left("solve") > 0 and not failed else None

@@ -125,6 +125,8 @@ class Crew:
         given: Sequence[tuple[Any, ...]],
         worthwhile: Worthwhile = lambda busy, waiting, least: waiting,
         expected: Callable[[int], float] | None = None,
+        order: Sequence[int] | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> list[T | EqsatError | None]:
         """The result for each form; None where there was no time for it or its process was lost or too late, an error
         where its search failed.
@@ -135,13 +137,15 @@ class Crew:
             given: the arguments of `work` before the seconds, the form first.
             worthwhile: which forms come next; all by default.
             expected: seconds that the work takes with a form of so many nodes; a search by default.
+            order: the places of the forms, first the ones to begin with; as they are given by default.
+            meanwhile: called when this process is done, and waits for others.
 
         Raises:
             Whatever `work` raises in this process, and InputError of another.
         """
         expected = expected or limits.SEARCH.expected
         found: list[T | EqsatError | None] = [None] * len(given)
-        waiting = list(range(len(given)))
+        waiting = list(order if order is not None else range(len(given)))
         ends: dict[int, float] = {}  # when each process is expected to be done
         spent: list[Mapping[str, float]] = []
 
@@ -196,6 +200,7 @@ class Crew:
             thread.start()
         share(here, lambda: True)
         tell()
+        meanwhile()
         self._wait(threads)
         for x in found:
             if isinstance(x, InputError):

@@ -296,10 +296,11 @@ def _covered(
     enumeration_share: float = ENUMERATION_SHARE,
     brief: bool = False,
     quick_seconds: float | None = None,
+    close: bool = False,
 ) -> CoverResult:
     asked = sought.asked
-    left = deadline.left()
-    given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share, brief, quick_seconds
+    looks = enumeration_share, brief, quick_seconds, close
+    given = deadline.left(), cuts, deadline.stopped, asked.exact, known, before, executed, *looks
     found = cover(snapshot, asked.device, *given)
     kernels = found.stats["candidates"]
     quick = cuts is QUICK or kernels["hurried"]
@@ -318,9 +319,9 @@ def _covered_as_written(
     deadline: Deadline, sought: Sought, snapshot: Snapshot, executed: Sequence[Operator]
 ) -> CoverResult:
     """The cover of a form as written, looked at twice as its e-graph is: else a gain would only be one of the looks.
-    Where the time hardly suffices for its search, the first look is enough."""
+    Where the time hardly suffices for its search, a first look that comes close is enough."""
     suffices = deadline.left() >= limits.SEARCH.written * limits.SEARCH.whole(len(snapshot.nodes))
-    first = _covered(deadline, sought, snapshot, executed)
+    first = _covered(deadline, sought, snapshot, executed, close=not suffices)
     crowded = first.stats["candidates"]["crowded"] and not first.stats["candidates"]["stopped"]
     if not crowded or not sought.asked.device.fuses or not suffices:
         return first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class After:
     spare: float = 0.12
     check_share: float = 0.065
     check_per_node: float = 1e-3
-    check_per_weight: float = 2e-8
+    check_per_weight: float = 1e-8
     check_most: float = 0.25
     explain_per_node: float = 1e-3
     near: float = 0.02
@@ -127,7 +128,7 @@ class Search:
     starting: float = 0.5
     least_seconds: float = 4.0
     written: float = 0.5
-    saturation: float = 0.5
+    saturation: float = 0.4
     prefetch: float = 2.0
     more: float = 1.5
     fused: float = 1.6e-3
@@ -139,7 +140,7 @@ class Search:
     slower: float = 1.5
     uncut: float = 0.5
     gain: float = 1e-3
-    looks: float = 4.0
+    looks: float = 3.4
     per_square: float = 3e-4
     per_node: float = 3e-2
 
@@ -183,15 +184,13 @@ class Search:
         Its process has `left` seconds, and other processes have the seconds `elsewhere` to spare. The form gets its
         share of both, but at most `left`.
 
-        It is the largest whose seconds suffice, where `expected(nodes)` are needed: what begins last is then short, so
-        that no process waits long for another. Where none suffice it is the first.
+        It is the largest of the first ones whose seconds suffice, where `expected(nodes)` are needed: what begins last
+        is then short, so that no process waits long for another. Where they do not suffice for the first, it is that.
         """
-        order = sorted(range(len(waiting)), key=waiting.__getitem__)
-        for i in reversed(order):
-            seconds = min(left, self.of_form(left + elsewhere, waiting[i], waiting))
-            if seconds >= expected(waiting[i]):
-                return i, seconds
-        return 0, min(left, self.of_form(left + elsewhere, waiting[0], waiting))
+        seconds = [min(left, self.of_form(left + elsewhere, size, waiting)) for size in waiting]
+        suffice = takewhile(lambda i: seconds[i] >= expected(waiting[i]), range(len(waiting)))
+        place = max(suffice, key=waiting.__getitem__, default=0)
+        return place, seconds[place]
 
     def next_begun(self, left: float, expected: Mapping[int, float]) -> tuple[int, float] | None:
         """Which of several forms to go on with, by the seconds that each is expected to take, and its seconds of those

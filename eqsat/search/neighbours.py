@@ -31,7 +31,7 @@ Pair = tuple[Segment, Segment]
 _WITHOUT_PRODUCT = ("copy", "pointwise", "reduction", "row")
 
 
-def reserve(problem: Problem, written: Mapping[Form, Solved], run: Runner) -> None:
+def reserve(problem: Problem, run: Runner, written: Mapping[Form, Solved]) -> None:
     """Reserve time for joining neighbours, by the covers of the parts as written."""
     sizes, pairs = problem.sizes(), set[tuple[Form, Form]]()
     for first, second in pairwise(problem.parts):

@@ -120,10 +120,17 @@ def operators_of(problem: Problem, form: Form) -> list[Operator]:
 
 
 def search(
-    problem: Problem, run: Runner, as_written: Callable[[Mapping[Form, Solved]], None] = lambda written: None
+    problem: Problem,
+    run: Runner,
+    as_written: Callable[[Mapping[Form, Solved]], None] = lambda written: None,
+    meanwhile: Callable[[Mapping[Form, Solved]], None] = lambda written: None,
 ) -> dict[Form, Found]:
-    """The best covers of all forms that are found in the time left. `as_written` is given their covers as written, once
-    these are found: it may reserve time by them."""
+    """The best covers of all forms that are found in the time left.
+
+    Args:
+        as_written: given their covers as written, once these are found: it may reserve time by them.
+        meanwhile: given them as soon as this process waits for others, or for e-graphs: it begins work beside that.
+    """
     sizes, weights = problem.sizes(), problem.weights()
     copies = Counter(part.form for part in problem.parts)
     forms = sorted(sizes, key=lambda form: sizes[form] / copies[form])  # first what gains most for its time
@@ -131,8 +138,9 @@ def search(
         [problem.sought(form) for form in forms],
         [sizes[form] for form in forms],
         [weights[form] for form in forms],
+        [copies[form] for form in forms],
         run,
-        lambda covers: as_written(dict(zip(forms, covers, strict=True))),
+        *(lambda covers, tell=tell: tell(dict(zip(forms, covers, strict=True))) for tell in (as_written, meanwhile)),
     )
     work.reserve(0, 0)
     with Crew(problem.asked, work.sizes, run) as crew:
@@ -148,15 +156,18 @@ class _Work:
         sought: the forms, in the order in which they are searched where there is no time for all.
         sizes: the nodes of each.
         weights: the elements of all constants in the parts of each.
+        copies: the parts of each.
         run: the clock.
-        as_written: given the covers of the forms as written.
+        as_written, meanwhile: as in `search`, given the covers in the order of the forms.
     """
 
     sought: Sequence[Sought]
     sizes: Sequence[int]
     weights: Sequence[int]
+    copies: Sequence[int]
     run: Runner
     as_written: Callable[[Sequence[Solved]], None]
+    meanwhile: Callable[[Sequence[Solved]], None]
 
     def reserve(self, changed: int, weights: int) -> None:
         """Reserve time for the stages after the search if it changes forms of so many nodes, whose parts have so many
@@ -169,6 +180,11 @@ class _Work:
         folding = budget.spent.get("fold", 0.0)
         stages = limits.AFTER.expected(budget.limit, sum(self.sizes), changed, weights, folding)
         return stages | {"explain": min(stages["explain"], self.sought[0].asked.explain_time)}
+
+    def order(self, written: Sequence[Solved]) -> list[int]:
+        """The places of the forms, first what may gain most for its time: what is cheap as written cannot gain much."""
+        prices = [count * own.cover.cost for count, own in zip(self.copies, written, strict=True)]
+        return sorted(range(len(written)), key=lambda i: self.sizes[i] / max(1, prices[i]))
 
     def worthwhile(self, busy: Sequence[float], waiting: Sequence[int], least: int) -> Sequence[int]:
         """The places of the forms to search next, of all that wait, by processes that are busy for so many seconds
@@ -213,9 +229,11 @@ def _alone(work: _Work) -> list[Found]:
     ahead = {i: prefetched(sought[i], share(i, waiting), run) for i in waiting[:1]}
     written = [cover_written(one, share(i, waiting[i:]), run) for i, one in enumerate(sought)]
     work.as_written(written)
+    work.meanwhile(written)
     if not any(ahead.values()) and sought:
         _start_worker(sought[0].asked, run)
     found = {i: left_written(own, run.why_stopped) for i, own in enumerate(written)}
+    waiting = sorted(work.order(written), key=lambda i: ahead.get(i) is None)
     while batch := work.worthwhile([0.0], waiting, 1):
         for k, i in enumerate(batch):
             done, rest = len(sought) - len(waiting), batch[k:]
@@ -247,7 +265,9 @@ def _together(work: _Work, crew: Crew) -> list[Found]:
     _start_worker(sought[0].asked, run)
     found: list[Found] = []
     given = list(zip(sought, written, strict=True))
-    for x, own in zip(crew.each(search_whole, given, work.worthwhile), written, strict=True):
+    meanwhile = partial(work.meanwhile, written)
+    searched = crew.each(search_whole, given, work.worthwhile, order=work.order(written), meanwhile=meanwhile)
+    for x, own in zip(searched, written, strict=True):
         if isinstance(x, EqsatError):
             found.append(left_written(own, "failed", x))
         else:

@@ -98,6 +98,7 @@ class Effort:
             settles, after a few rounds of it, and it ends there.
         around: nodes of all neighbourhoods since the last better answer, as a multiple of the problem's.
         again: with twice the effort, until time is up; a search that settles ends without.
+        enough: the search ends where at most this share of the cost lies between the best answer and the bound.
     """
 
     rounds: int
@@ -109,6 +110,7 @@ class Effort:
     gap: float = 0.25
     around: float = inf
     again: bool = False
+    enough: float = 0.0
 
     def doubled(self) -> Effort:
         """Twice the effort."""
@@ -124,12 +126,13 @@ class Effort:
 
 FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000, again=True)
 SETTLING = Effort(rounds=25, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
+CLOSE = replace(SETTLING, enough=0.005)
 GLANCE = Effort(rounds=0, pivots=3_000, exact=0, tries=0, branches=0, columns=0, gap=0.06)
 ONCE = replace(GLANCE, gap=inf)
 IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0, gap=inf)
-"""The effort that a search begins with: one that goes on until its time is up, one that settles, one that solves the
-relaxation once, or dives below it after a few rounds where the gap is wide, one that always solves it once, and one of
-few classes of an answer."""
+"""The effort that a search begins with: one that goes on until its time is up, one that settles, one that settles close
+to the best, one that solves the relaxation once, or dives below it after a few rounds where the gap is wide, one that
+always solves it once, and one of few classes of an answer."""
 
 
 class Underivable(InputError):
@@ -164,7 +167,7 @@ def solve(
     bad = underivable(problem)
     if bad is not None:
         raise Underivable(bad)
-    search = Search(problem, time.monotonic() + time_limit, should_stop)
+    search = Search(problem, time.monotonic() + time_limit, should_stop, effort.enough)
     for known in incumbents:
         search.offer(known, "given")
     if search.choice is None or at_least is None:
@@ -205,7 +208,7 @@ def _solve_parts(
     Each part gets a share of the remaining time by its size. Unused time goes to the parts that are still open, with
     more effort.
     """
-    searches = [Search(part.problem, search.deadline, search.should_stop) for part in parts]
+    searches = [Search(part.problem, search.deadline, search.should_stop, effort.enough) for part in parts]
     for part, small in zip(parts, searches, strict=True):
         small.seconds, small.counts = search.seconds, search.counts
         if known is not None:
@@ -237,7 +240,7 @@ def _greedy(search: Search) -> None:
     quick = max(longest_path_bound(problem), forced_bound(problem))
     search.offer(_choice(greedy_tree(problem)), "tree")
     search.raise_bound(quick, exact=True)
-    if search.proven or search.late():
+    if search.done or search.late():
         return
     with search.within(GREEDY_SHARE) as end:
         search.offer(_choice(greedy_dag(problem, end)), "greedy")
@@ -251,7 +254,7 @@ def _choice(picks: Sequence[int]) -> dict[int, int]:
 def _run(search: Search, effort: Effort) -> None:
     """Reduce, bound and search, with more effort each time that it is repeated, until the answer is proven or time is
     up."""
-    if search.proven or search.late():
+    if search.done or search.late():
         return
     started = time.monotonic()
     with search.stage("reduction"):
@@ -261,7 +264,7 @@ def _run(search: Search, effort: Effort) -> None:
             reduction.run(end)
     search.counts["left"] += sum(map(len, reduction.members.values()))
     going: Effort | None = effort
-    while going and not _decided(search, reduction) and not search.late(SETTING_UP):
+    while going and not _decided(search, reduction) and not search.done and not search.late(SETTING_UP):
         going = _Rest(search, reduction).exhaust(going)
 
 
@@ -322,7 +325,7 @@ class _Rest:
         hard = len(self.nodes) > LARGE or (effort.again and self._is_wide(effort))
         if hard and effort.tries and self._neighbourhoods(effort) and self._rule_out(ascent):
             return effort
-        if search.proven or search.late(SETTING_UP):
+        if search.done or search.late(SETTING_UP):
             return None
         self.relaxation = Relaxation(self.problem, self._known_cuts + _affordable(ascent.cuts), search.cost)
         self.sets = BlockingSets(self.problem)
@@ -336,7 +339,7 @@ class _Rest:
                 gone = np.flatnonzero(self.relaxation.upper[: self.relaxation.n] == 0)
                 self._drop(gone, self.relaxation.cuts)
                 return effort
-            if search.proven:
+            if search.done:
                 break
             if (effort.tries or self._is_wide(effort)) and self._dive(effort.pivots):
                 continue
@@ -351,7 +354,7 @@ class _Rest:
                 break
             if self.relaxation.columns <= effort.columns:
                 self._branch(effort.branches)
-            if search.proven or not effort.again:
+            if search.done or not effort.again:
                 break
             effort = effort.doubled()
         return None
@@ -364,7 +367,7 @@ class _Rest:
         """Use the bound of a dual ascent, and answers near it."""
         constant = self.reduction.constant
         self.search.raise_bound(constant + ascent.bound, exact=True)
-        if self.search.proven or self.search.late(SETTING_UP):
+        if self.search.done or self.search.late(SETTING_UP):
             return
         reduced = np.array(ascent.reduced, float)
         cost = np.array(self.problem.node_cost, float)
@@ -376,7 +379,7 @@ class _Rest:
         """If a dual ascent excludes many nodes from better answers, drop these and reduce again."""
         least = self.reduction.constant + ascent.paid + np.array(ascent.reduced, float)
         gone = np.flatnonzero(least > self.search.cutoff)
-        if self.search.proven or self.search.late() or len(gone) <= REBUILD_SHARE * len(self.nodes):
+        if self.search.done or self.search.late() or len(gone) <= REBUILD_SHARE * len(self.nodes):
             return False
         self._drop(gone, self._known_cuts)
         return True
@@ -397,7 +400,7 @@ class _Rest:
                 search.raise_bound(search.cost, exact=True)
                 return False
             search.raise_bound(self.reduction.constant + point.bound)
-            if search.proven or not point.solved:
+            if search.done or not point.solved:
                 return False
             self._last = point
             self._offer_rounded(point)
@@ -407,7 +410,7 @@ class _Rest:
             bounds.append(point.bound)
             spent = pivots > effort.pivots or len(bounds) > effort.rounds
             pivots += point.pivots if self._round else 0  # the first solve has no basis to start from
-            if search.proven or self._dry or spent or self._stalled(bounds):
+            if search.done or self._dry or spent or self._stalled(bounds):
                 return False
             cuts = self._separate(point, effort.exact)
             if self._round % PURGE_EVERY == PURGE_EVERY - 1:

@@ -19,14 +19,18 @@ class Search:
     """The state that stages share: the best answer, the best bound and the deadline.
 
     The parts of a problem may share ``seconds`` of each stage and ``counts``, which then add up over the parts.
-    ``hurried`` says whether a stage ended early since its time was over.
+    ``hurried`` says whether a stage ended early since its time was over. A gap of the share ``enough`` of the cost ends
+    the search.
     """
 
-    def __init__(self, problem: Problem, deadline: float, should_stop: Callable[[], bool] | None) -> None:
+    def __init__(
+        self, problem: Problem, deadline: float, should_stop: Callable[[], bool] | None, enough: float = 0.0
+    ) -> None:
         self.problem = problem
         self.start = time.monotonic()
         self.deadline = deadline
         self.should_stop = should_stop
+        self.enough = enough
         self.choice: dict[int, int] | None = None
         self.cost = 0
         self.bound = 0
@@ -103,3 +107,8 @@ class Search:
     def proven(self) -> bool:
         """Whether no answer is cheaper than the known one."""
         return self.bound == self.cost
+
+    @property
+    def done(self) -> bool:
+        """Whether the bound is so near to the known answer that the search ends."""
+        return self.cost - self.bound <= self.enough * self.cost

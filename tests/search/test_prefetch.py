@@ -21,6 +21,9 @@ from eqsat.search.runner import Prefetch, Runner
 
 RNG = np.random.default_rng(3)
 
+UNHEARD = (lambda written: None), (lambda written: None)
+"""Nobody is told of the covers as written."""
+
 
 def layers() -> eqsat.Program:
     """Layers of two kinds, one after another, with different weights: two forms."""
@@ -122,7 +125,7 @@ def test_as_many_forms_are_begun_as_there_is_time_for(limit: float, processes: i
     _, sought, _ = begun()
     run = Runner(TimeBudget(limit, clock=lambda: 0.0))
     size = int(1 / limits.SEARCH.first_look(1, fuses=True))
-    work = search._Work([sought] * 8, [size] * 8, [0] * 8, run, lambda written: None)
+    work = search._Work([sought] * 8, [size] * 8, [0] * 8, [1] * 8, run, *UNHEARD)
     assert work.worthwhile([0.0] * processes, range(8), 1) == list(range(taken))
     lift = run.budget.expected["lift"]
     assert lift == pytest.approx(limits.AFTER.expected(limit, 8 * size, taken * size, 0, 0.0)["lift"])
@@ -135,7 +138,7 @@ def test_processes_that_are_busy_search_nothing_else() -> None:
     _, sought, _ = begun()
     run = Runner(TimeBudget(8.0, clock=lambda: 0.0))
     size = int(1 / limits.SEARCH.first_look(1, fuses=True))
-    work = search._Work([sought] * 8, [size] * 8, [0] * 8, run, lambda written: None)
+    work = search._Work([sought] * 8, [size] * 8, [0] * 8, [1] * 8, run, *UNHEARD)
     free, half, none = (len(work.worthwhile([0.0, seconds], range(8), 0)) for seconds in (0.0, 1.5, 100.0))
     assert free > half > none > 0
 
@@ -144,7 +147,7 @@ def test_a_form_that_there_is_no_time_for_does_not_hold_up_smaller_ones() -> Non
     _, sought, _ = begun()
     run = Runner(TimeBudget(10.0, clock=lambda: 0.0))
     sizes = [20, 10_000, 30]  # in the order of their worth
-    work = search._Work([sought] * 3, sizes, [0] * 3, run, lambda written: None)
+    work = search._Work([sought] * 3, sizes, [0] * 3, [1] * 3, run, *UNHEARD)
     assert work.worthwhile([0.0, 0.0], range(3), 1) == [0, 2]
     assert work.worthwhile([0.0, 0.0], [1], 0) == []
     assert work.worthwhile([0.0, 0.0], [1], 1) == [1], "a process that has nothing else to do begins it all the same"
@@ -171,7 +174,7 @@ def test_no_time_is_reserved_for_forms_that_are_not_begun(monkeypatch: pytest.Mo
     run = Runner(TimeBudget(5.0, clock=lambda: 0.0))
     reserved: list[float] = []
     monkeypatch.setattr(run.budget, "expect", lambda stage, seconds: stage == "lift" and reserved.append(seconds))
-    work = search._Work([sought], [10_000], [0], run, lambda written: None)
+    work = search._Work([sought], [10_000], [0], [1], run, *UNHEARD)
     assert not work.worthwhile([0.0, 0.0], [0], 0)
     assert reserved == [0.0]
 
@@ -180,4 +183,15 @@ def test_forms_without_time_stay_as_written() -> None:
     _, sought, _ = begun()
     run = Runner(TimeBudget(60.0))
     run.budget.finish()
-    assert not search._Work([sought], [10], [0], run, lambda written: None).worthwhile([0.0], range(1), 1)
+    assert not search._Work([sought], [10], [0], [1], run, *UNHEARD).worthwhile([0.0], range(1), 1)
+
+
+def test_what_costs_most_for_its_time_is_searched_first() -> None:
+    """A small form that costs next to nothing as written can gain next to nothing, and delays the others."""
+    _, sought, written = begun()
+    run = Runner(TimeBudget(10.0, clock=lambda: 0.0))
+    work = search._Work([sought] * 4, [15, 150, 150, 300], [0] * 4, [1, 2, 2, 1], run, *UNHEARD)
+    costs = 8, 110, 120, 250
+    priced = [replace(written, cover=replace(written.cover, cost=cost)) for cost in costs]
+    assert work.order(priced) == [2, 1, 3, 0]
+    assert limits.SEARCH.next_form(2.0, 2.0, [150, 150, 300, 15], limits.SEARCH.expected)[0] == 0
