@@ -118,6 +118,7 @@ class _Comparison:
         names = [f"the value {x.source.spec} inside ({i})" for i, x in enumerate(inside)]
         self.parts = [{name: i} for i, name in enumerate(names)]
         self.parts.append({name: len(inside) + i for i, name in enumerate(outputs)})
+        self.forms: dict[tuple[Compared, ...], object] = {}
         self.known: dict[object, Check | CheckFailed] = {}
         self.waiting: dict[object, Part] = {}
         """Parts to be evaluated, which share what is left of `CHEAP` and of the time."""
@@ -205,7 +206,12 @@ class _Comparison:
         return frozenset(part.inputs) in self.differed
 
     def _form(self, values: Mapping[str, Compared]) -> object:
-        return _form(values.values()) if self.settings.exact else tuple(values.values())
+        compared = tuple(values.values())
+        if not self.settings.exact:
+            return compared
+        if compared not in self.forms:
+            self.forms[compared] = _form(compared)
+        return self.forms[compared]
 
     def _compared(self, values: Mapping[str, Compared], number: int, part: Part | None) -> Check | CheckFailed:
         """Compare a part, unless an equal one was; the error if it differs. None: it may be among those that wait.

@@ -72,6 +72,7 @@ class Cuts:
         self._result: dict[Term, int] = {}
         self._meant = {unviewed(x.meaning): unviewed(x.result) for x in values}
         self._base: list[int] = []
+        self._stand_ins: dict[int, Term] = {}
         for number, x in enumerate(values):
             base = unviewed(x.result)
             cut = x.source.args and base.args and varies.issuperset(x)
@@ -176,6 +177,15 @@ class Cuts:
         read = [t for t in demanded.order if t.op == "input" and count_of(t, demanded.demand[t])]
         return {self._input[t] if t in self._input else number_of(t) for t in read}
 
+    def _stand_in(self, cut: int) -> Term:
+        """What takes the place of a value in the source: as the result has it, a view of the stand-in for its base."""
+        if cut not in self._stand_ins:
+            result = self._values[cut].result
+            base = unviewed(result)
+            made = replaced(result, lambda t: stand_in(base, self._base[cut]) if t is base else None)
+            self._stand_ins[cut] = made
+        return self._stand_ins[cut]
+
     def _over(self, value: Compared, number: int, whole: Collection[int]) -> Compared:
         def cut_at(term: Term, cuts: Mapping[Term, int]) -> int | None:
             cut = cuts.get(term, number)
@@ -183,11 +193,7 @@ class Cuts:
 
         def in_source(term: Term) -> Term | None:
             cut = cut_at(term, self._source)
-            if cut is None:
-                return None
-            result = self._values[cut].result
-            base = unviewed(result)
-            return replaced(result, lambda t: stand_in(base, self._base[cut]) if t is base else None)
+            return None if cut is None else self._stand_in(cut)
 
         def in_result(term: Term) -> Term | None:
             cut = cut_at(term, self._result)

@@ -36,6 +36,7 @@ from eqsat.check.wanted import (
     count_of,
     empty,
     everything,
+    is_nothing,
     joined,
     nothing,
     selected,
@@ -118,8 +119,8 @@ class Demanded:
         summed = any(isinstance(w, Sums) for demand in wanted.values() for w in demand)
         for term in reversed(self.order):
             demand = self.demand[term] = self._whole(term, self._passing(term, self.demand[term]))
-            read = count_of(term, demand) > 0
-            self.needs[term] = row_of(term).needs(term, demand) if read else [nothing(a) for a in term.args]
+            unread = is_nothing(term, demand)
+            self.needs[term] = [nothing(a) for a in term.args] if unread else row_of(term).needs(term, demand)
             for arg, need in zip(term.args, self.needs[term], strict=True):
                 self._add(arg, need)
                 if summed:
@@ -138,9 +139,9 @@ class Demanded:
 
     def _add(self, term: Term, demand: Demand) -> None:
         known = self.demand.get(term)
-        if known is None or not count_of(term, known):
+        if known is None or is_nothing(term, known):
             self.demand[term] = demand
-        elif count_of(term, demand) and any(w is not None for w in known):
+        elif not is_nothing(term, demand) and any(w is not None for w in known):
             self.demand[term] = tuple(joined(a, b, n) for a, b, n in zip(known, demand, term.shape, strict=True))
 
     def _passing(self, term: Term, demand: Demand) -> Demand:
@@ -208,11 +209,11 @@ class _Run:
         values: dict[Term, Array] = {}
         with np.errstate(all="ignore"):
             for term, done in last_reads(d.order, d.wanted):
-                if count_of(term, d.demand[term]):
+                if is_nothing(term, d.demand[term]):
+                    values[term] = self._typed(empty(term, d.demand[term], np_dtype(term.dtype)), term.dtype)
+                else:
                     args = [self._read(values[a], a, need) for a, need in zip(term.args, d.needs[term], strict=True)]
                     values[term] = self._rounded(term, self._value(term, args))
-                else:
-                    values[term] = self._typed(empty(term, d.demand[term], np_dtype(term.dtype)), term.dtype)
                 for arg in done:
                     del values[arg]
                     _let_go(arg)
@@ -220,7 +221,7 @@ class _Run:
 
     def _read(self, value: Array, term: Term, need: Demand) -> Array:
         """What is needed of the value of a term."""
-        if not count_of(term, need):  # the demand of others need not hold it
+        if is_nothing(term, need):  # the demand of others need not hold it
             return empty(term, need, value.dtype)
         return selected(value, self.d.demand[term], need)
 

@@ -199,6 +199,8 @@ def _digits(term: Term, source: Sequence[int], result: Sequence[int], demand: De
     lead = len(result) - next(i for i, j in enumerate(reversed(result)) if demand[j] is not None)
     run = prod(term.shape[j] for j in result[lead:])
     starts = run * _places(term, result[:lead], demand)
+    if len(source) == 1:
+        return [some((starts[:, None] + np.arange(run)).reshape(-1), x.shape[source[0]])]
     found: list[Wanted] = []
     stride = prod(x.shape[i] for i in source)
     for n in (x.shape[i] for i in source):
@@ -320,7 +322,7 @@ def _concat_shares(term: Term, demand: Demand) -> list[Wanted]:
     for arg in term.args:
         stop = start + arg.shape[axis]
         low, high = np.searchsorted(wanted, [start, stop])
-        shares.append(some(wanted[low:high] - start, arg.shape[axis]))
+        shares.append(None if high - low == arg.shape[axis] else wanted[low:high] - start)
         start = stop
     return shares
 
@@ -331,7 +333,10 @@ def _concat_needs(term: Term, demand: Demand) -> list[Demand]:
 
 
 def _concat_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
-    return np.concatenate(_typed_args(args, own), term.attr("axis"))
+    axis = term.attr("axis")
+    typed = _typed_args(args, own)
+    read = [x for x in typed if x.shape[axis]] or typed[:1]
+    return np.concatenate(read, axis) if len(read) > 1 else read[0]
 
 
 def _concat_linear(term: Term) -> Iterable[int]:

@@ -14,12 +14,12 @@ from eqsat.program.term import Term
 SEED = 0
 """Seed of the random inputs."""
 
-DRAWN = 1_048_573
+DRAWN = 262_139
 """Most elements that are drawn for an input; a larger one repeats them. A prime, so that no dim divides it. To draw as
-many takes some milliseconds, and a part compares samples of so large an input."""
+many takes two milliseconds, and a part compares samples of so large an input."""
 
-KEPT = 4
-"""The values of so many inputs of a part are kept for other parts, for each type and point: 4 MB each in float32."""
+KEPT = 16
+"""The values of so many inputs of a part are kept for other parts, for each type and point: 1 MB each in float32."""
 
 
 def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str, Array]]:

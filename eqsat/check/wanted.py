@@ -55,6 +55,14 @@ def nothing(term: Term) -> Demand:
     return (np.empty(0, np.int64), *(None,) * (term.ndim - 1)) if term.ndim else ()
 
 
+def is_nothing(term: Term, demand: Demand) -> bool:
+    """Whether no element of a term is wanted."""
+    for w in demand:
+        if isinstance(w, np.ndarray) and not len(w):
+            return True
+    return not term.size
+
+
 def joined(a: Wanted, b: Wanted, n: int) -> Wanted:
     """The smallest demand that serves both."""
     if a is b:

@@ -20,6 +20,7 @@ IMAGE = ops.input("x", (2, 4, 9, 7), "float32")
 W = ops.constant(RNG.standard_normal((2, 8, 5)).astype(np.float32))
 KERNEL = ops.constant(RNG.standard_normal((6, 4, 3, 3)).astype(np.float32))
 DEPTHWISE = ops.constant(RNG.standard_normal((4, 1, 3, 2)).astype(np.float32))
+GROUPED = ops.constant(RNG.standard_normal((6, 2, 3, 2)).astype(np.float32))
 ROWS = ops.constant(np.array([3, 0, 5]))
 
 TERMS: dict[str, Term] = {
@@ -39,6 +40,10 @@ TERMS: dict[str, Term] = {
     "full": ops.where(ops.less(X, ops.full_like(0.0, X)), ops.full_like(2.0, X), X),
     "conv": ops.conv(IMAGE, KERNEL, (2, 1), (1, 2), (0, 1), (1, 2)),
     "depthwise": ops.conv(IMAGE, DEPTHWISE, groups=4),
+    "grouped": ops.conv(IMAGE, GROUPED, (1, 2), (1, 1), (1, 0), groups=2),
+    "quarters": ops.concat(
+        [ops.slice_(ops.relu(X), [i, j], [i + 3, j + 4], [1, 2]) for i in (0, 3) for j in (0, 4)], 1
+    ),
     "pool": ops.pool("max", IMAGE, (3, 2), (2, 1), (1, 1), (1, 0)),
     "scalar": ops.reshape(ops.reduce("sum", X), (1, 1)),
 }
@@ -172,3 +177,28 @@ def test_some_elements_of_a_convolution_of_nothing(groups: int) -> None:
 def test_axes_of_a_reshape_of_nothing_are_one_group(before: tuple[int, ...], after: tuple[int, ...]) -> None:
     groups = reshape_groups(ops.reshape(ops.input("x", before, "float32"), after))
     assert groups == [(range(len(before)), range(len(after)))]
+
+
+def test_where_nothing_is_wanted_of_a_part_nothing_is_read_for_it() -> None:
+    """A row of one part, and no element of another with other columns: else all of these rows and columns are read."""
+    x = ops.input("x", (8, 10), "float32")
+    left, right = (ops.slice_(ops.relu(x), [j], [j + 5], [1]) for j in (0, 5))
+    demanded = Demanded({ops.concat([left, right], 0): (np.array([1]), np.array([2]))})
+    rows, columns = demanded.demand[x]
+    assert rows is not None
+    assert list(rows) == [1]
+    assert columns is not None
+    assert list(columns) == [2]
+    (value,) = demanded.run({"x": np.arange(80, dtype=np.float32).reshape(8, 10)})
+    assert value.tolist() == [[12.0]]
+
+
+def test_a_channel_of_a_grouped_convolution_reads_its_weights_alone() -> None:
+    w = ops.input("w", (60, 3, 1, 1), "float32")
+    image = ops.input("x", (1, 18, 4, 4), "float32")
+    demanded = Demanded({ops.conv(image, w, groups=6): (None, np.array([13, 14, 34]), None, None)})
+    (rows, *_), (_, channels, *_) = demanded.demand[w], demanded.demand[image]
+    assert rows is not None
+    assert list(rows) == [13, 14, 33, 34]
+    assert channels is not None
+    assert list(channels) == [3, 4, 5, 9, 10, 11]

@@ -276,7 +276,8 @@ def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert members.each(lambda sought, seconds, run: began.append(sought), given) == [None] * len(given)
     assert sorted(map(id, began)) == sorted(id(sought) for (sought,) in given)
     sizes = [len(sought.source.nodes) for sought in began]
-    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
 
 
 def test_what_is_worthwhile_comes_before_what_is_begun_and_that_before_the_rest(
