@@ -83,22 +83,29 @@ constants, shaped in one way or another, and take seconds to read."""
 def _digest(array: Array) -> str:
     if array.nbytes < _LARGE_BYTES:
         return _hashed(array)
-    known = _DIGESTS.get(_place(array))
-    if known is not None and known[0]() is not None:
-        return known[1]
+    known = _known(array)
+    if known is not None:
+        return known
     digest = _hashed(array)
     _remember(array, digest)
     return digest
 
 
 def distinguish(array: Array, name: str) -> None:
-    """Let a large array be known by its name, which no array of other values has: to read it takes time."""
-    if array.nbytes >= _LARGE_BYTES:
+    """Let a large array be known by its name, which no array of other values has: to read it takes time. Where it is
+    the memory of one that is known already, it stays known as that."""
+    if array.nbytes >= _LARGE_BYTES and _known(array) is None:
         _remember(array, hashlib.sha256(name.encode(), usedforsecurity=False).hexdigest()[:32])
 
 
 def _place(array: Array) -> tuple[int, int, str]:
     return array.ctypes.data, array.nbytes, dtype_name(array.dtype)
+
+
+def _known(array: Array) -> str | None:
+    """The digest of the array that is held at this place, if it was asked for before."""
+    known = _DIGESTS.get(_place(array))
+    return known[1] if known is not None and known[0]() is not None else None
 
 
 def _remember(array: Array, digest: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from eqsat.base.numerics import np_dtype
 from eqsat.layout.arithmetic import of_transpose, strided
 from eqsat.program import constants as folding
+from eqsat.program import term
 from eqsat.program.evaluation import evaluate
 from eqsat.program.node import Node, make
 
@@ -71,3 +72,25 @@ def test_what_gains_nothing_is_computed_at_once(root: Node, monkeypatch: pytest.
     monkeypatch.setattr(folding, "RUN", 5 * N)
     monkeypatch.setattr(folding, "LARGE", M - 1)
     assert folding.in_runs(root, CONSTANTS, "float64") is None
+
+
+def test_large_computed_constants_are_known_by_how_they_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To hash what was computed takes as long as to compute it."""
+    read: list[int] = []
+    hashed = term._hashed
+    monkeypatch.setattr(term, "_hashed", lambda array: read.append(array.size) or hashed(array))
+    size = 1 << 16
+    given = {name: RNG.standard_normal(size).astype(np.float32) for name in "ab"}
+    a, b = (make("Const", (name, size, "float32")) for name in "ab")
+    scaled = (make("Bin", ("mul",), (x, make("Full", (n, size, "float32")))) for x, n in ((a, 2.0), (b, 2.0), (a, 3.0)))
+    joined = make("Cat", (), (a, b))
+    roots = [*scaled, joined]
+    found = folding.fold(roots, given)
+    assert not read
+    assert len({x.attrs[0] for x in found.roots}) == len(roots)
+    assert folding.fold(roots, given).roots == found.roots
+    again = folding.fold([roots[0]], given, [roots[0]])
+    assert again.roots[0] is not found.roots[0], "in its own type, not in float64"
+    for root, value in zip(roots, found.roots, strict=True):
+        (want,) = evaluate([root], {}, given)
+        np.testing.assert_array_equal(found.constants[value.attrs[0]], want)

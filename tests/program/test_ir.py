@@ -324,4 +324,6 @@ def test_large_arrays_are_known_by_the_names_that_they_are_given() -> None:
     assert ConstArray(large) != ConstArray(alike)
     assert ConstArray(large) == ConstArray(again)
     assert ConstArray(large.reshape(2, -1)).digest == ConstArray(large).digest
+    distinguish(large.reshape(2, -1), "two")
+    assert ConstArray(large) == ConstArray(again), "what is known stays known as that"
     assert ConstArray(small) == ConstArray(equal)
