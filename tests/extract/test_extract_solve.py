@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -355,3 +356,13 @@ def test_the_solver_prints_nothing() -> None:
     code = "from eqsat.extract.solver.highs import quiet_solver; quiet_solver()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("seed", [0, 4, 5, 9])
+def test_a_search_that_may_end_close_to_the_best_proves_how_close(seed: int) -> None:
+    problem, enough = set_cover_problem(seed, 60, 40, 4), 0.2
+    settled = solve(problem, NO_LIMIT, effort=pipeline.SETTLING)
+    close = solve(problem, NO_LIMIT, effort=replace(pipeline.SETTLING, enough=enough))
+    assert close.lower_bound <= settled.cost < close.cost, "it ends earlier"
+    assert close.cost - close.lower_bound <= enough * close.cost
+    assert not close.optimal

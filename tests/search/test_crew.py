@@ -489,3 +489,17 @@ def test_a_pool_without_a_free_process_leaves_all_to_this_one(together: Pool) ->
     members, given = parts(problem, run)
     with together.lent(problem.asked.memory, None, 0.0), together.lent(problem.asked.memory, None, 0.0):
         assert None not in members.each(cover_written, given)
+
+
+def test_what_is_done_meanwhile_begins_once_this_process_has_nothing_to_search(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    done: list[str] = []
+
+    def here(sought: Sought, seconds: float, run: Runner) -> None:
+        done.append("searched")
+
+    with members:
+        members.each(here, given, meanwhile=lambda: done.append("meanwhile"))
+    assert done.count("meanwhile") == 1
+    assert done[-1] == "meanwhile"
