@@ -115,6 +115,8 @@ class _Joiner:
                 for x in kernels
                 if not (x.leaves | x.below) & x.inner and self._needed_in_memory(x.cuts[0], pool, x.leaves, x.inner)
             ]
+            if len(alone) < 2:
+                continue
             partners = _Partners(alone, self.varying)
             level = alone
             for count in range(2, self.limits.outputs + 1):
@@ -241,7 +243,10 @@ class _Partners:
         self._alone = alone
         self._near: dict[int, int] = {}
         self._apart: dict[int, int] = {}
-        needs = [x.leaves | x.below for x in alone]
+        inside = 0
+        for x in alone:
+            inside |= x.inner
+        needs = [(x.leaves | x.below) & inside for x in alone]  # of the many classes below, no other one matters
         computing, needing, reading, writing = map(
             _holding, ([x.inner for x in alone], needs, [x.leaves & varying for x in alone], [x.outputs for x in alone])
         )
