@@ -20,7 +20,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.device.table import Device
 from eqsat.extract.kernels.chains import Chain, chains_of, promising
 from eqsat.extract.kernels.cost import Prices, Run
-from eqsat.extract.kernels.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
+from eqsat.extract.kernels.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bit_set, bits, parts, quicker
 from eqsat.extract.kernels.grow import Grower, Made
 from eqsat.extract.kernels.joint import Joint, joint_kernels
 from eqsat.extract.kernels.unfused import UnfusedGrower
@@ -182,7 +182,7 @@ def undominated(found: Sequence[Candidate]) -> list[Candidate]:
     kept: list[tuple[int, Candidate]] = []
     shared: dict[object, Candidate] = {}
     for x in sorted(found, key=lambda x: (x.price, len(x.children), x.cut.inner.bit_count(), x.children)):
-        needs = sum(1 << c for c in x.children)
+        needs = bit_set(x.children)
         if x.call is not None:
             shared.setdefault(x.call, x)
         elif all(other & ~needs for other, _ in kept):

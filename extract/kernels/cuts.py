@@ -339,7 +339,12 @@ def is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
     """Whether the operand is an array in memory with one stride per dim, contiguous along rows or along columns."""
     if operand.work or len(operand.reads) != 1 or operand.reads[0][1] is None:
         return False
-    layout = operand.reads[0][1]
+    return _has_strides(operand.reads[0][1], shape)
+
+
+@lru_cache(maxsize=1 << 16)
+def _has_strides(layout: Layout, shape: tuple[int, int, int]) -> bool:
+    """Whether a layout has one stride per dim of the shape, and is contiguous along rows or along columns."""
     lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
     steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
     return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout
@@ -531,6 +536,12 @@ class Facts:
 def joined(*reads: tuple[Read, ...]) -> tuple[Read, ...]:
     """The reads of several cuts in one kernel; equal reads count once."""
     return tuple(dict.fromkeys(chain.from_iterable(reads)))
+
+
+@lru_cache(maxsize=1 << 16)
+def bit_set(elements: tuple[int, ...]) -> int:
+    """The bit set with these elements."""
+    return sum(1 << x for x in set(elements))
 
 
 @lru_cache(maxsize=1 << 16)

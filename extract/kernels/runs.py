@@ -105,7 +105,7 @@ class Runs:
         """The price of a bare product of plain matrices by the vendor's library; None for any other cut, and where a
         runtime executes products: their prices are its own."""
         node = self.snapshot.nodes[cut.node]
-        if self.prices.by_runtime or node.op != "MM" or cut.kind != Kind.GEMM:
+        if node.op != "MM" or cut.kind != Kind.GEMM or self.prices.by_runtime:
             return None
         b, m, k, n = node.attrs
         shapes = (b, m, k), (b, k, n)
