@@ -212,7 +212,9 @@ def compose(first: Layout, then: Layout) -> Layout | None:
     if first.all_filled:
         return masked(0, ((then.size, 0),), (Axis(0, 0, 0, (0,)),), first.fill)
     if first.contiguous:
-        return Layout(first.offset + then.offset, then.dims, then.axes, then.fill)
+        return then.moved(-first.offset) if first.offset else then
+    if then.is_identity(first.size):
+        return first
     digits = split(then, tuple(size for size, _ in first.dims))
     if digits is None:
         return None

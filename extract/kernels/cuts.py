@@ -296,9 +296,8 @@ class Cut:
         self.leaves, self.inner = leaves, inner
         self.reads, self.work, self.on_chip = reads, work, on_chip
         self.wide = isinstance(key, Product) and key.core.wide
-        self.summed = 0
-        self.run = NOTHING
-        self.score = 0
+        self.summed = self.score = self.price = 0
+        self._run = NOTHING
 
     @property
     def run(self) -> Run:
