@@ -136,29 +136,38 @@ class _Joiner:
         return Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.run, 0)
 
     def _extended(self, frame: Frame, pool: Pool, level: Sequence[Joint], partners: _Partners) -> Iterator[Joint]:
-        """Each joint kernel with one more output."""
+        """Each joint kernel with one more output, once: its cuts are reached in every order."""
+        runs: dict[tuple[Cut, ...], Run | None] = {}
         for joint in level:
             for one in partners.of(joint):
-                # Sets of classes are reached in every order, so one order of each pair is enough.
-                if len(joint.cuts) > 1 or joint.outputs < one.outputs:
-                    more = self._joined(frame, pool, joint, one)
-                    if more is not None:
-                        yield more
+                if len(joint.cuts) == 1 and joint.outputs > one.outputs:
+                    continue
+                place = (joint.outputs & (one.outputs - 1)).bit_count()
+                cuts = (*joint.cuts[:place], *one.cuts, *joint.cuts[place:])
+                if cuts not in runs:
+                    runs[cuts] = self._run_of(frame, pool, joint, one, cuts)
+                run = runs[cuts]
+                more = None if run is None else self._joined(joint, one, cuts, run)
+                if more is not None:
+                    runs[cuts] = None
+                    yield more
 
-    def _joined(self, frame: Frame, pool: Pool, joint: Joint, one: Joint) -> Joint | None:
-        """The kernel with one more output; None if there is no such kernel, or it saves nothing."""
-        leaves, inner, below = joint.leaves | one.leaves, joint.inner | one.inner, joint.below | one.below
+    def _run_of(self, frame: Frame, pool: Pool, joint: Joint, one: Joint, cuts: tuple[Cut, ...]) -> Run | None:
+        """The cost of the kernel with one more output, which has these cuts; None if there is no such kernel."""
+        leaves, inner = joint.leaves | one.leaves, joint.inner | one.inner
         if leaves.bit_count() > self.limits.leaves or inner.bit_count() > self.limits.operators:
             return None
         (last,) = one.cuts
-        cuts = tuple(sorted((*joint.cuts, last), key=lambda x: x.cls))
         if not _one_kernel(frame, cuts) or not all(self._agree(x, last) for x in joint.cuts):
             return None
         if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts):
             return None
-        run = self.grower.runs.of(cuts)
-        if run is None:
-            return None
+        return self.grower.runs.of(cuts)
+
+    def _joined(self, joint: Joint, one: Joint, cuts: tuple[Cut, ...], run: Run) -> Joint | None:
+        """The kernel with one more output, which has these cuts and this cost; None if it saves nothing."""
+        leaves, inner, below = joint.leaves | one.leaves, joint.inner | one.inner, joint.below | one.below
+        (last,) = one.cuts
         reads = leaves & self.facts.computed
         apart = joint.run.price if joint.outputs.bit_count() > 1 else self.cheapest(joint.cuts[0].cls, reads)
         added = self.cheapest(last.cls, reads)
