@@ -155,8 +155,7 @@ def enumerate_candidates(
     made.kept[own] = search.cuts
     of_class: list[list[Candidate]] = []
     for c in range(snapshot.n_classes):
-        found = [] if facts.free[c] else [*search.aliases(c), *search.undominated(c)]
-        of_class.append(undominated([*found, *search.shallowest(c, found)]))
+        of_class.append([] if facts.free[c] else search.candidates(c))
     if needs is not None and device.fuses and not (should_stop and should_stop()):
         for x in search.joint(of_class, needs, should_stop):
             of_class[x.cls].append(x)
@@ -337,12 +336,18 @@ class _Search:
         """
         i = self.snapshot.best[c]
         given = set(self.snapshot.nodes[i].args)
-        if self.facts.free[c] or not self.only[i] or any(given.issuperset(x.children) for x in found):
+        if not self.only[i] or any(given.issuperset(x.children) for x in found):
             return []
         found = [self.candidate(cut, self._price(cut)) for cut in self.grower.grow(i)]
         return [x for x in found if given.issuperset(x.children)]
 
-    def undominated(self, c: int) -> list[Candidate]:
+    def candidates(self, c: int) -> list[Candidate]:
+        """The undominated candidates of a class that must be computed."""
+        aliases, own = self.aliases(c), self._undominated(c)
+        more = self.shallowest(c, [*aliases, *own])
+        return undominated([*aliases, *own, *more]) if aliases or more or any(x.call for x in own) else own
+
+    def _undominated(self, c: int) -> list[Candidate]:
         """The candidates of a class that `undominated` would keep: most of its cuts need not become any."""
         computed = self.facts.computed
         ranked: list[tuple[int, int, int, tuple[int, ...], int]] = []

@@ -144,9 +144,10 @@ class Factors(NamedTuple):
         return Factors(self.node, self.right, self.left, not self.turned)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Core:
     """The product inside a cut, or the products of a stream. Two cuts may share it, so it is compared by identity.
+    Never changed; frozen, it would take twice as long to make.
 
     Attributes:
         products: each with its operands, all or none turned; `dims` are the (B, M, K, N) of all, as they are computed.
@@ -168,9 +169,8 @@ class Core:
     turned: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "turned", self.products[0].turned)
-        wide = any(x.leaves.bit_count() > WIDE for p in self.products for x in (p.left, p.right))
-        object.__setattr__(self, "wide", wide)
+        self.turned = self.products[0].turned
+        self.wide = any(x.leaves.bit_count() > WIDE for p in self.products for x in (p.left, p.right))
 
     @property
     def streams(self) -> bool:
@@ -344,6 +344,8 @@ def is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
 @lru_cache(maxsize=1 << 16)
 def _has_strides(layout: Layout, shape: tuple[int, int, int]) -> bool:
     """Whether a layout has one stride per dim of the shape, and is contiguous along rows or along columns."""
+    if layout.masked:
+        return False
     lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
     steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
     return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout

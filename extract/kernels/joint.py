@@ -34,9 +34,9 @@ Pool = Mapping[int, Sequence["Joint"]]
 """The cuts of each class that fit one frame, as kernels with one output."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Joint:
-    """Cuts of different classes in one kernel.
+    """Cuts of different classes in one kernel. Never changed; frozen, it would take twice as long to make.
 
     Attributes:
         cuts: one for each output, in order of classes.
@@ -98,6 +98,7 @@ class _Joiner:
         self.snapshot = snapshot
         self.varying = sum(1 << c for c in range(snapshot.n_classes) if not snapshot.const[c])
         wanted = [c for c in bits(needs.classes) if not self.facts.free[c] and cuts[c]]
+        self._lone: dict[int, Joint] = {}
         self.pools: dict[Frame, Pool] = {
             frame: {c: [self._alone(x) for x in _undominated(xs, self.facts)] for c, xs in pool.items()}
             for frame, pool in _frames(snapshot, cuts, wanted, self.limits.joint).items()
@@ -130,10 +131,14 @@ class _Joiner:
         return found
 
     def _alone(self, cut: Cut) -> Joint:
-        below = 0
-        for leaf in bits(cut.leaves & self.facts.computed):
-            below |= self.below[leaf]
-        return Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.run, 0)
+        """The kernel of a cut, which several frames may hold."""
+        found = self._lone.get(id(cut))
+        if found is None:
+            below = 0
+            for leaf in bits(cut.leaves & self.facts.computed):
+                below |= self.below[leaf]
+            found = self._lone[id(cut)] = Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.run, 0)
+        return found
 
     def _extended(self, frame: Frame, pool: Pool, level: Sequence[Joint], partners: _Partners) -> Iterator[Joint]:
         """Each joint kernel with one more output, once: its cuts are reached in every order."""
@@ -158,10 +163,14 @@ class _Joiner:
         if leaves.bit_count() > self.limits.leaves or inner.bit_count() > self.limits.operators:
             return None
         (last,) = one.cuts
-        if not _one_kernel(frame, cuts) or not all(self._agree(x, last) for x in joint.cuts):
+        if not _one_kernel(frame, cuts):
             return None
-        if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts):
-            return None
+        for x in joint.cuts:
+            if not self._agree(x, last):
+                return None
+        for x in cuts:
+            if not self._needed_in_memory(x, pool, leaves, inner):
+                return None
         return self.grower.runs.of(cuts)
 
     def _joined(self, joint: Joint, one: Joint, cuts: tuple[Cut, ...], run: Run) -> Joint | None:
@@ -329,6 +338,8 @@ def _frames(
 def _undominated(cuts: Sequence[Cut], facts: Facts) -> list[Cut]:
     """The cuts, without those that read all computed classes of a cheaper cut."""
     kept: list[Cut] = []
+    if len(cuts) == 1:
+        return list(cuts)
     for x in sorted(cuts, key=lambda x: (x.price, (x.leaves & facts.computed).bit_count(), x.leaves)):
         if all(y.leaves & facts.computed & ~x.leaves for y in kept):
             kept.append(x)
