@@ -322,16 +322,16 @@ def sums_in_two_ways(cuts: Iterable[Cut]) -> bool:
     return bool(out & around)
 
 
-def parts(cuts: Iterable[Cut]) -> list[Cut]:
+def parts(cuts: Iterable[Cut]) -> Iterator[Cut]:
     """Every cut inside the given ones, once, depth first, readers first. Cuts that operands share are one object."""
-    found: dict[int, Cut] = {}
+    seen: set[int] = set()
     stack = list(cuts)[::-1]
     while stack:
         x = stack.pop()
-        if id(x) not in found:
-            found[id(x)] = x
-            stack.extend(reversed(x.subs))
-    return list(found.values())
+        if id(x) not in seen:
+            seen.add(id(x))
+            yield x
+            stack.extend(x.subs[::-1])
 
 
 def is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
