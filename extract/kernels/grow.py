@@ -132,10 +132,13 @@ class Grower:
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:
         """Make these the cuts of class `c` from which further cuts grow."""
-        self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
-        self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
-        self.streamed[c] = [x for x in cuts if x.kind == Kind.STREAM]
-        self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+        of_kind: dict[Kind, list[Cut]] = {}
+        for x in cuts:
+            of_kind.setdefault(x.kind, []).append(x)
+        self.points[c] = [self.facts.leaf[c], *of_kind.get(Kind.POINT, ())]
+        self.gemms[c] = of_kind.get(Kind.GEMM, [])
+        self.streamed[c] = of_kind.get(Kind.STREAM, [])
+        self.rows[c] = of_kind.get(Kind.ROW, [])
         if self.facts.computed >> c & 1 and any(isinstance(x.key, Rows) and x.key.level == "red" for x in self.rows[c]):
             self._of_rows |= 1 << c
         best_products = (*self.gemms[c][: self.limits.lefts], *self.streamed[c][: self.limits.lefts])

@@ -210,11 +210,14 @@ class _Joiner:
         outside = self.readers[cut.cls] & ~inner
         if outside.bit_count() != 1:
             return bool(outside)
-        (reader,) = bits(outside)
+        reader = outside.bit_length() - 1
         if self.snapshot.size[reader] > self.snapshot.size[cut.cls]:
             return True
-        given = leaves | ~self.facts.computed
-        return not any(x.inner >> cut.cls & 1 and not x.leaves & ~given for x in pool.get(reader, ()))
+        missing, own = self.facts.computed & ~leaves, 1 << cut.cls
+        for x in pool.get(reader, ()):
+            if x.inner & own and not x.leaves & missing:
+                return False
+        return True
 
     def _most_saving(self, joints: Iterable[Joint]) -> list[Joint]:
         """The cheapest joint kernel for each set of outputs and computed leaves, those that save most first."""
