@@ -214,10 +214,8 @@ class _Joiner:
         if self.snapshot.size[reader] > self.snapshot.size[cut.cls]:
             return True
         missing, own = self.facts.computed & ~leaves, 1 << cut.cls
-        for x in pool.get(reader, ()):
-            if x.inner & own and not x.leaves & missing:
-                return False
-        return True
+        instead = [x.leaves for x in pool.get(reader, ()) if x.inner & own]
+        return all(leaves & missing for leaves in instead)
 
     def _most_saving(self, joints: Iterable[Joint]) -> list[Joint]:
         """The cheapest joint kernel for each set of outputs and computed leaves, those that save most first."""
