@@ -33,13 +33,20 @@ class Sharing:
         """Candidates of launches shared by the cheapest small products of the classes that one kernel reads, or of the
         roots. With `among`, such kernels compute one of these classes."""
         small: dict[int, list[Candidate]] = {}
+        packed: set[tuple[int, ...]] = set()
         made: dict[tuple[tuple[int, tuple[int, ...]], ...], list[Candidate]] = {}
         for classes in self._needed_together(range(len(self._found.of_class)) if among is None else among):
             small |= {c: self._cheapest_small(self._found.of_class[c]) for c in classes if c not in small}
             found = [small[c] for c in classes if small[c]]
-            for products in ([own[0] for own in found], [own[-1] for own in found]):
+            for products in ([own[0] for own in found], [own[-1] for own in found]) if len(found) > 1 else ():
+                same = tuple(map(id, products))
+                if same in packed:
+                    continue
+                packed.add(same)
                 for kernels in self._packed(products):
-                    made.setdefault(tuple((x.cls, x.leaves) for x in kernels), self._in_one_launch(kernels))
+                    key = tuple((x.cls, x.leaves) for x in kernels)
+                    if key not in made:
+                        made[key] = self._in_one_launch(kernels)
         return [x for members in made.values() for x in members]
 
     def packed(self, cover: Sequence[Candidate]) -> list[Candidate]:

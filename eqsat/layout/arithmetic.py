@@ -56,6 +56,9 @@ __all__ = [
 # Longer maps are not enumerated to count their reads; an upper bound is used instead.
 _COUNTED_LENGTH = 1 << 18
 
+# Reads that are farther apart are sorted to count them; others are marked, which takes less time.
+_MARKED_LENGTH = 1 << 22
+
 
 # --- constructors ---------------------------------------------------------------------------------------------
 
@@ -212,7 +215,9 @@ def compose(first: Layout, then: Layout) -> Layout | None:
     if first.all_filled:
         return masked(0, ((then.size, 0),), (Axis(0, 0, 0, (0,)),), first.fill)
     if first.contiguous:
-        return Layout(first.offset + then.offset, then.dims, then.axes, then.fill)
+        return then.moved(-first.offset) if first.offset else then
+    if then.is_identity(first.size):
+        return first
     digits = split(then, tuple(size for size, _ in first.dims))
     if digits is None:
         return None
@@ -375,8 +380,16 @@ def footprint(layout: Layout) -> int:
         return count
     import numpy as np
 
-    index = np.sort(layout.index())
-    return int(np.count_nonzero(np.diff(index)) + (index[0] >= 0))
+    index = layout.index()
+    read = index[index >= 0]
+    if not read.size:
+        return 0
+    read -= read.min()
+    if read.max() > _MARKED_LENGTH:
+        return int(np.unique(read).size)
+    marks = np.zeros(int(read.max()) + 1, bool)
+    marks[read] = True
+    return int(np.count_nonzero(marks))
 
 
 def _count_runs(layout: Layout) -> tuple[int, bool]:

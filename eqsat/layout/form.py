@@ -12,10 +12,9 @@ So :func:`canonical` drops and merges digits and coordinates until nothing chang
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -23,8 +22,7 @@ Dims = tuple[tuple[int, int], ...]
 """(size, stride) per digit, outermost first."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Axis:
+class Axis(NamedTuple):
     """A masked coordinate c(d) = start + sum_i coeffs[i] d[i]: reads outside [0, bound) are filled,
     reads inside add ``stride * c`` to the input index."""
 
@@ -35,7 +33,7 @@ class Axis:
 
     def cut(self, i: int, block: int) -> Axis:
         """The same coordinate with digit i in two, the inner one with ``block`` values."""
-        return replace(self, coeffs=in_two(self.coeffs, i, (self.coeffs[i] * block, self.coeffs[i])))
+        return self._replace(coeffs=in_two(self.coeffs, i, (self.coeffs[i] * block, self.coeffs[i])))
 
 
 def in_two(values: tuple[T, ...], i: int, pair: tuple[T, T]) -> tuple[T, ...]:

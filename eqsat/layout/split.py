@@ -78,7 +78,7 @@ def _spellings(form: Form) -> Iterator[Form]:
         if axis.stride and sum(map(bool, axis.coeffs)) > 1:
             offset += axis.stride * axis.start
             strides = [stride + axis.stride * c for stride, c in zip(strides, axis.coeffs, strict=True)]
-            axis = replace(axis, stride=0)
+            axis = axis._replace(stride=0)
         plain.append(axis)
     if tuple(plain) != axes:
         yield offset, tuple((size, stride) for (size, _), stride in zip(dims, strides, strict=True)), tuple(plain)

@@ -20,7 +20,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.device.table import Device
 from eqsat.extract.kernels.chains import Chain, chains_of, promising
 from eqsat.extract.kernels.cost import Prices, Run
-from eqsat.extract.kernels.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
+from eqsat.extract.kernels.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bit_set, bits, parts, quicker
 from eqsat.extract.kernels.grow import Grower, Made
 from eqsat.extract.kernels.joint import Joint, joint_kernels
 from eqsat.extract.kernels.unfused import UnfusedGrower
@@ -155,8 +155,7 @@ def enumerate_candidates(
     made.kept[own] = search.cuts
     of_class: list[list[Candidate]] = []
     for c in range(snapshot.n_classes):
-        found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.undominated(c))]
-        of_class.append(undominated([*found, *search.shallowest(c, found)]))
+        of_class.append([] if facts.free[c] else search.candidates(c))
     if needs is not None and device.fuses and not (should_stop and should_stop()):
         for x in search.joint(of_class, needs, should_stop):
             of_class[x.cls].append(x)
@@ -182,7 +181,7 @@ def undominated(found: Sequence[Candidate]) -> list[Candidate]:
     kept: list[tuple[int, Candidate]] = []
     shared: dict[object, Candidate] = {}
     for x in sorted(found, key=lambda x: (x.price, len(x.children), x.cut.inner.bit_count(), x.children)):
-        needs = sum(1 << c for c in x.children)
+        needs = bit_set(x.children)
         if x.call is not None:
             shared.setdefault(x.call, x)
         elif all(other & ~needs for other, _ in kept):
@@ -337,36 +336,42 @@ class _Search:
         """
         i = self.snapshot.best[c]
         given = set(self.snapshot.nodes[i].args)
-        if self.facts.free[c] or not self.only[i] or any(given.issuperset(x.children) for x in found):
+        if not self.only[i] or any(given.issuperset(x.children) for x in found):
             return []
-        return [x for x in map(self.candidate, self.grower.grow(i)) if given.issuperset(x.children)]
+        found = [self.candidate(cut, self._price(cut)) for cut in self.grower.grow(i)]
+        return [x for x in found if given.issuperset(x.children)]
 
-    def undominated(self, c: int) -> list[Cut]:
-        """The cuts of a class that `undominated` would keep: most of them are not, and make no candidate."""
+    def candidates(self, c: int) -> list[Candidate]:
+        """The undominated candidates of a class that must be computed."""
+        aliases, own = self.aliases(c), self._undominated(c)
+        more = self.shallowest(c, [*aliases, *own])
+        return undominated([*aliases, *own, *more]) if aliases or more or any(x.call for x in own) else own
+
+    def _undominated(self, c: int) -> list[Candidate]:
+        """The candidates of a class that `undominated` would keep: most of its cuts need not become any."""
         computed = self.facts.computed
-
-        def rank(cut: Cut) -> tuple[int, int, int, tuple[int, ...]]:
-            needs = cut.leaves & computed
-            return self._price(cut), needs.bit_count(), cut.inner.bit_count(), bits(needs)
-
-        kept: list[Cut] = []
+        ranked: list[tuple[int, int, int, tuple[int, ...], int]] = []
+        for i, cut in enumerate(self.cuts[c]):
+            needs = bits(cut.leaves & computed)
+            ranked.append((self._price(cut), len(needs), cut.inner.bit_count(), needs, i))
+        kept: list[Candidate] = []
         known: list[int] = []
-        for cut in sorted(self.cuts[c], key=rank):
-            needs = cut.leaves & computed
+        for price, _, _, _, i in sorted(ranked):
+            cut = self.cuts[c][i]
+            needed = cut.leaves & computed
             if cut.kind == Kind.OPAQUE:
-                kept.append(cut)
-            elif all(other & ~needs for other in known):
-                known.append(needs)
-                kept.append(cut)
+                kept.append(self.candidate(cut, price))
+            elif all(other & ~needed for other in known):
+                known.append(needed)
+                kept.append(self.candidate(cut, price))
         return kept
 
     def _price(self, cut: Cut) -> int:
         library = self.grower.runs.library(cut)
         return cut.price if library is None else min(library, cut.price)
 
-    def candidate(self, cut: Cut) -> Candidate:
-        """The kernel of a cut; for a bare product, the library's kernel if that is faster."""
-        price = self._price(cut)
+    def candidate(self, cut: Cut, price: int) -> Candidate:
+        """The kernel of a cut, of this price; for a bare product, the library's kernel if that is faster."""
         if price < cut.price:
             return self._candidate(cut, "library-gemm", cut.run._replace(price=price))
         return self._candidate(cut, _family(self.snapshot, cut), cut.run)

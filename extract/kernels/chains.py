@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from eqsat.extract.kernels.cuts import Cut, Facts, bits
+from eqsat.extract.kernels.cuts import Cut, Facts, bit_set, bits
 
 
 class Kernel(Protocol):
@@ -58,12 +58,16 @@ class Guess:
         self._facts, self._launch = facts, launch
         self._chains = dict.fromkeys(range(len(facts.leaf)), Chain(launch, launch)) | dict(chains)
         self._beneath: dict[int, int] = {}
+        self._asked = 0
+        """The classes, as a bit set, of which `_beneath` holds some."""
 
     def correct(self, c: int, chain: Chain) -> None:
         """Class `c` can be computed by this chain."""
         if chain.whole < self._chains[c].whole:
             self._chains[c] = chain
-            self._beneath.clear()
+            if self._asked >> c & 1:
+                self._beneath.clear()
+                self._asked = 0
 
     def beneath(self, leaves: int) -> int:
         """A guess at the price of the classes among `leaves` that must be computed."""
@@ -71,6 +75,7 @@ class Guess:
         known = self._beneath.get(needed)
         if known is None:
             known = self._beneath[needed] = cost_of(self._chains, self._facts.launched(needed))
+            self._asked |= needed
         return known
 
     def beyond(self, x: Cut) -> int:
@@ -165,7 +170,7 @@ def _chain(x: Kernel, chains: Mapping[int, Chain], facts: Facts, price: int) -> 
     """The chain that ends in a kernel of this price. A slice takes part in that of its array."""
     if _is_slice(x):
         return chains[x.children[0]]
-    return Chain(price + cost_of(chains, facts.launched(sum(1 << d for d in x.children))), price)
+    return Chain(price + cost_of(chains, facts.launched(bit_set(x.children))), price)
 
 
 def _is_slice(x: Kernel) -> bool:

@@ -158,6 +158,7 @@ class Prices:
         self.by_runtime = bool(device.runtime)
         """Whether a runtime executes the kernels: prices of products are then of its own."""
         self._units = int(device.units.value)
+        self._saturating = self._units * SATURATING_SHARE
         self._target = TARGETS.get(device.arch)
         self._bytes_per_ps = device.bandwidth.value * device.achieved.value * 1e-3
         self._cached_bytes = device.cache_mib.value * 2**20 if device.cache_mib else 0.0
@@ -166,6 +167,7 @@ class Prices:
         l2 = device.l2_bandwidth
         self._l2_bytes_per_ps = (l2.value if l2 else L2_RATE * device.bandwidth.value) * 1e-3
         self._step_ps = {kind: figure.value * 1e6 for kind, figure in device.step_us.items()}
+        self._vector = {dtype: figure.value for dtype, figure in device.vector.items()}
         self._tiles: dict[tuple[StreamForm, str], list[StreamTile]] = {}
         self._ways: dict[tuple[int, int, int, int, str], tuple[Gemm, ...]] = {}
         self._tiled: dict[tuple[int, int, int, int, str, int], Gemm] = {}
@@ -175,15 +177,14 @@ class Prices:
 
         `streamed` bytes, the operands of products, always come from memory and not from the cache.
         """
-        share = min(1.0, groups / (self._units * SATURATING_SHARE))
+        share = min(1.0, groups / self._saturating)
         cached = min(bytes_moved, self._cached_bytes)
         moving = cached / self._cached_bytes_per_ps + (bytes_moved - cached + streamed) / self._bytes_per_ps
         return self.launch + round(max(moving / share, arithmetic))
 
     def vector(self, work: float, groups: float, dtype: str = "float32") -> float:
         """Picoseconds of `work` operations on the vector units, spread over `groups` workgroups."""
-        rates = self.device.vector
-        rate = rates.get(dtype, rates["float32"]).value
+        rate = self._vector.get(dtype, self._vector["float32"])
         return work / (rate * min(1.0, groups / self._units))
 
     def epilogue(self, work: float, size: int, groups: float, dtype: str = "float32") -> float:
@@ -368,7 +369,7 @@ class Prices:
         return min(blocked(tm, tn) for tm in _edges(m) for tn in _edges(n))
 
     def _rate(self, dtype: str, fragments: bool) -> float:
-        vector = self.device.vector.get(dtype, self.device.vector["float32"]).value
+        vector = self._vector.get(dtype, self._vector["float32"])
         matrix = self.device.matrix.get(dtype)
         return max(vector, matrix.value) if matrix and fragments else vector
 

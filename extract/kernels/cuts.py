@@ -144,9 +144,10 @@ class Factors(NamedTuple):
         return Factors(self.node, self.right, self.left, not self.turned)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Core:
     """The product inside a cut, or the products of a stream. Two cuts may share it, so it is compared by identity.
+    Never changed; frozen, it would take twice as long to make.
 
     Attributes:
         products: each with its operands, all or none turned; `dims` are the (B, M, K, N) of all, as they are computed.
@@ -168,9 +169,8 @@ class Core:
     turned: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "turned", self.products[0].turned)
-        wide = any(x.leaves.bit_count() > WIDE for p in self.products for x in (p.left, p.right))
-        object.__setattr__(self, "wide", wide)
+        self.turned = self.products[0].turned
+        self.wide = any(x.leaves.bit_count() > WIDE for p in self.products for x in (p.left, p.right))
 
     @property
     def streams(self) -> bool:
@@ -296,9 +296,8 @@ class Cut:
         self.leaves, self.inner = leaves, inner
         self.reads, self.work, self.on_chip = reads, work, on_chip
         self.wide = isinstance(key, Product) and key.core.wide
-        self.summed = 0
-        self.run = NOTHING
-        self.score = 0
+        self.summed = self.score = self.price = 0
+        self._run = NOTHING
 
     @property
     def run(self) -> Run:
@@ -323,23 +322,30 @@ def sums_in_two_ways(cuts: Iterable[Cut]) -> bool:
     return bool(out & around)
 
 
-def parts(cuts: Iterable[Cut]) -> list[Cut]:
+def parts(cuts: Iterable[Cut]) -> Iterator[Cut]:
     """Every cut inside the given ones, once, depth first, readers first. Cuts that operands share are one object."""
-    found: dict[int, Cut] = {}
+    seen: set[int] = set()
     stack = list(cuts)[::-1]
     while stack:
         x = stack.pop()
-        if id(x) not in found:
-            found[id(x)] = x
-            stack.extend(reversed(x.subs))
-    return list(found.values())
+        if id(x) not in seen:
+            seen.add(id(x))
+            yield x
+            stack.extend(x.subs[::-1])
 
 
 def is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
     """Whether the operand is an array in memory with one stride per dim, contiguous along rows or along columns."""
     if operand.work or len(operand.reads) != 1 or operand.reads[0][1] is None:
         return False
-    layout = operand.reads[0][1]
+    return _has_strides(operand.reads[0][1], shape)
+
+
+@lru_cache(maxsize=1 << 16)
+def _has_strides(layout: Layout, shape: tuple[int, int, int]) -> bool:
+    """Whether a layout has one stride per dim of the shape, and is contiguous along rows or along columns."""
+    if layout.masked:
+        return False
     lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
     steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
     return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout
@@ -531,6 +537,12 @@ class Facts:
 def joined(*reads: tuple[Read, ...]) -> tuple[Read, ...]:
     """The reads of several cuts in one kernel; equal reads count once."""
     return tuple(dict.fromkeys(chain.from_iterable(reads)))
+
+
+@lru_cache(maxsize=1 << 16)
+def bit_set(elements: tuple[int, ...]) -> int:
+    """The bit set with these elements."""
+    return sum(1 << x for x in set(elements))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate, product
 
 from eqsat.egraph.snapshot import ENode, Snapshot
@@ -131,10 +132,13 @@ class Grower:
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:
         """Make these the cuts of class `c` from which further cuts grow."""
-        self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
-        self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
-        self.streamed[c] = [x for x in cuts if x.kind == Kind.STREAM]
-        self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+        of_kind: dict[Kind, list[Cut]] = {}
+        for x in cuts:
+            of_kind.setdefault(x.kind, []).append(x)
+        self.points[c] = [self.facts.leaf[c], *of_kind.get(Kind.POINT, ())]
+        self.gemms[c] = of_kind.get(Kind.GEMM, [])
+        self.streamed[c] = of_kind.get(Kind.STREAM, [])
+        self.rows[c] = of_kind.get(Kind.ROW, [])
         if self.facts.computed >> c & 1 and any(isinstance(x.key, Rows) and x.key.level == "red" for x in self.rows[c]):
             self._of_rows |= 1 << c
         best_products = (*self.gemms[c][: self.limits.lefts], *self.streamed[c][: self.limits.lefts])
@@ -361,12 +365,13 @@ class Grower:
     def _reads_of_members(self, subs: Sequence[Cut], layout: Layout) -> tuple[Read, ...]:
         """The reads of a view of concatenated cuts: nothing of the members that it does not show."""
         sizes = [self.snapshot.size[x.cls] for x in subs]
+        whole = sum(sizes)
         found = []
         for x, n, end in zip(subs, sizes, accumulate(sizes), strict=True):
-            place = of_pad((n,), (end - n,), (sum(sizes) - end,), 0.0)
+            place = _place(n, end - n, whole - end)
             shown = compose(place, layout)
             if shown is None:
-                found.append(self.facts.through(self.facts.through(x.reads, place, n), layout, sum(sizes)))
+                found.append(self.facts.through(self.facts.through(x.reads, place, n), layout, whole))
             elif not shown.all_filled:
                 found.append(self.facts.through(x.reads, shown, n))
         return joined(*found)
@@ -476,9 +481,9 @@ class Grower:
         inner = below | 1 << c
         if below >> c & 1 or leaves & inner or inner.bit_count() > self.limits.operators:
             return None
-        if not wide and leaves.bit_count() > max(self.limits.leaves, len(subs)):
+        if not wide and len(subs) < leaves.bit_count() > self.limits.leaves:
             return None
-        if len(reads) > max(self.limits.reads, len(subs)):
+        if len(subs) < len(reads) > self.limits.reads:
             return None
         if summed and sums_in_two_ways(subs):
             return None
@@ -498,3 +503,9 @@ class Grower:
         if run is not None:
             cut.run = run
         return run is not None
+
+
+@lru_cache(maxsize=1 << 16)
+def _place(size: int, before: int, after: int) -> Layout:
+    """Where a member of a concatenation is, between as many elements before and after it."""
+    return of_pad((size,), (before,), (after,), 0.0)

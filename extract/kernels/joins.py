@@ -68,6 +68,7 @@ class Joins:
         """The most promising ways to compute all operands in one kernel that reads at most `most` arrays, the
         best `kept` of each kind."""
         computed = self._facts.computed
+        written_out = any(x.summed for cuts in operands for x in cuts)
         partial = [Join(x.kind, x.key, x.leaves, x.inner, self._guess.beyond(x), (x,)) for x in operands[0]]
         for cuts in operands[1:]:
             options = [Join(x.kind, x.key, x.leaves, x.inner, self._guess.beyond(x), (x,)) for x in cuts]
@@ -82,7 +83,9 @@ class Joins:
                         continue
                 leaves |= x.leaves
                 inner |= x.inner
-                if leaves & inner or leaves.bit_count() > most or sums_in_two_ways((*subs, *x.subs)):
+                if leaves & inner or leaves.bit_count() > most:
+                    continue
+                if written_out and sums_in_two_ways((*subs, *x.subs)):
                     continue
                 if (kind != Kind.POINT and left.key is x.key) or leaves in (left.leaves, x.leaves):
                     beyond = max(beyond, x.beyond)

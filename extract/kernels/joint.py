@@ -34,9 +34,9 @@ Pool = Mapping[int, Sequence["Joint"]]
 """The cuts of each class that fit one frame, as kernels with one output."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Joint:
-    """Cuts of different classes in one kernel.
+    """Cuts of different classes in one kernel. Never changed; frozen, it would take twice as long to make.
 
     Attributes:
         cuts: one for each output, in order of classes.
@@ -98,6 +98,7 @@ class _Joiner:
         self.snapshot = snapshot
         self.varying = sum(1 << c for c in range(snapshot.n_classes) if not snapshot.const[c])
         wanted = [c for c in bits(needs.classes) if not self.facts.free[c] and cuts[c]]
+        self._lone: dict[int, Joint] = {}
         self.pools: dict[Frame, Pool] = {
             frame: {c: [self._alone(x) for x in _undominated(xs, self.facts)] for c, xs in pool.items()}
             for frame, pool in _frames(snapshot, cuts, wanted, self.limits.joint).items()
@@ -115,6 +116,8 @@ class _Joiner:
                 for x in kernels
                 if not (x.leaves | x.below) & x.inner and self._needed_in_memory(x.cuts[0], pool, x.leaves, x.inner)
             ]
+            if len(alone) < 2:
+                continue
             partners = _Partners(alone, self.varying)
             level = alone
             for count in range(2, self.limits.outputs + 1):
@@ -128,35 +131,52 @@ class _Joiner:
         return found
 
     def _alone(self, cut: Cut) -> Joint:
-        below = 0
-        for leaf in bits(cut.leaves & self.facts.computed):
-            below |= self.below[leaf]
-        return Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.run, 0)
+        """The kernel of a cut, which several frames may hold."""
+        found = self._lone.get(id(cut))
+        if found is None:
+            below = 0
+            for leaf in bits(cut.leaves & self.facts.computed):
+                below |= self.below[leaf]
+            found = self._lone[id(cut)] = Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.run, 0)
+        return found
 
     def _extended(self, frame: Frame, pool: Pool, level: Sequence[Joint], partners: _Partners) -> Iterator[Joint]:
-        """Each joint kernel with one more output."""
+        """Each joint kernel with one more output, once: its cuts are reached in every order."""
+        runs: dict[tuple[Cut, ...], Run | None] = {}
         for joint in level:
             for one in partners.of(joint):
-                # Sets of classes are reached in every order, so one order of each pair is enough.
-                if len(joint.cuts) > 1 or joint.outputs < one.outputs:
-                    more = self._joined(frame, pool, joint, one)
-                    if more is not None:
-                        yield more
+                if len(joint.cuts) == 1 and joint.outputs > one.outputs:
+                    continue
+                place = (joint.outputs & (one.outputs - 1)).bit_count()
+                cuts = (*joint.cuts[:place], *one.cuts, *joint.cuts[place:])
+                if cuts not in runs:
+                    runs[cuts] = self._run_of(frame, pool, joint, one, cuts)
+                run = runs[cuts]
+                more = None if run is None else self._joined(joint, one, cuts, run)
+                if more is not None:
+                    runs[cuts] = None
+                    yield more
 
-    def _joined(self, frame: Frame, pool: Pool, joint: Joint, one: Joint) -> Joint | None:
-        """The kernel with one more output; None if there is no such kernel, or it saves nothing."""
-        leaves, inner, below = joint.leaves | one.leaves, joint.inner | one.inner, joint.below | one.below
+    def _run_of(self, frame: Frame, pool: Pool, joint: Joint, one: Joint, cuts: tuple[Cut, ...]) -> Run | None:
+        """The cost of the kernel with one more output, which has these cuts; None if there is no such kernel."""
+        leaves, inner = joint.leaves | one.leaves, joint.inner | one.inner
         if leaves.bit_count() > self.limits.leaves or inner.bit_count() > self.limits.operators:
             return None
         (last,) = one.cuts
-        cuts = tuple(sorted((*joint.cuts, last), key=lambda x: x.cls))
-        if not _one_kernel(frame, cuts) or not all(self._agree(x, last) for x in joint.cuts):
+        if not _one_kernel(frame, cuts):
             return None
-        if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts):
-            return None
-        run = self.grower.runs.of(cuts)
-        if run is None:
-            return None
+        for x in joint.cuts:
+            if not self._agree(x, last):
+                return None
+        for x in cuts:
+            if not self._needed_in_memory(x, pool, leaves, inner):
+                return None
+        return self.grower.runs.of(cuts)
+
+    def _joined(self, joint: Joint, one: Joint, cuts: tuple[Cut, ...], run: Run) -> Joint | None:
+        """The kernel with one more output, which has these cuts and this cost; None if it saves nothing."""
+        leaves, inner, below = joint.leaves | one.leaves, joint.inner | one.inner, joint.below | one.below
+        (last,) = one.cuts
         reads = leaves & self.facts.computed
         apart = joint.run.price if joint.outputs.bit_count() > 1 else self.cheapest(joint.cuts[0].cls, reads)
         added = self.cheapest(last.cls, reads)
@@ -190,11 +210,12 @@ class _Joiner:
         outside = self.readers[cut.cls] & ~inner
         if outside.bit_count() != 1:
             return bool(outside)
-        (reader,) = bits(outside)
+        reader = outside.bit_length() - 1
         if self.snapshot.size[reader] > self.snapshot.size[cut.cls]:
             return True
-        given = leaves | ~self.facts.computed
-        return not any(x.inner >> cut.cls & 1 and not x.leaves & ~given for x in pool.get(reader, ()))
+        missing, own = self.facts.computed & ~leaves, 1 << cut.cls
+        instead = [x.leaves for x in pool.get(reader, ()) if x.inner & own]
+        return all(leaves & missing for leaves in instead)
 
     def _most_saving(self, joints: Iterable[Joint]) -> list[Joint]:
         """The cheapest joint kernel for each set of outputs and computed leaves, those that save most first."""
@@ -241,7 +262,10 @@ class _Partners:
         self._alone = alone
         self._near: dict[int, int] = {}
         self._apart: dict[int, int] = {}
-        needs = [x.leaves | x.below for x in alone]
+        inside = 0
+        for x in alone:
+            inside |= x.inner
+        needs = [(x.leaves | x.below) & inside for x in alone]  # of the many classes below, no other one matters
         computing, needing, reading, writing = map(
             _holding, ([x.inner for x in alone], needs, [x.leaves & varying for x in alone], [x.outputs for x in alone])
         )
@@ -315,6 +339,8 @@ def _frames(
 def _undominated(cuts: Sequence[Cut], facts: Facts) -> list[Cut]:
     """The cuts, without those that read all computed classes of a cheaper cut."""
     kept: list[Cut] = []
+    if len(cuts) == 1:
+        return list(cuts)
     for x in sorted(cuts, key=lambda x: (x.price, (x.leaves & facts.computed).bit_count(), x.leaves)):
         if all(y.leaves & facts.computed & ~x.leaves for y in kept):
             kept.append(x)

@@ -98,14 +98,18 @@ class Runs:
         left, right = factors.left, factors.right
         work = left.work * ceil(n / gemm.tile_n) + right.work * ceil(m / gemm.tile_m)
         steps = left.inner.bit_count() + right.inner.bit_count()
+        if not work and not steps:
+            return gemm
         time = self.prices.vector(work, gemm.groups, self.snapshot.dtype[node.cls]) + PROLOGUE_STEP * steps
         return gemm._replace(time=gemm.time + time)
 
     def library(self, cut: Cut) -> int | None:
         """The price of a bare product of plain matrices by the vendor's library; None for any other cut, and where a
         runtime executes products: their prices are its own."""
+        if cut.kind != Kind.GEMM or self.prices.by_runtime:
+            return None
         node = self.snapshot.nodes[cut.node]
-        if self.prices.by_runtime or node.op != "MM" or cut.kind != Kind.GEMM:
+        if node.op != "MM":
             return None
         b, m, k, n = node.attrs
         shapes = (b, m, k), (b, k, n)

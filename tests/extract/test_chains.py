@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.device.table import DEVICES
+from eqsat.extract.kernels import chains
 from eqsat.extract.kernels.candidates import Candidate, Candidates, enumerate_candidates
-from eqsat.extract.kernels.chains import Chain, chains_of
+from eqsat.extract.kernels.chains import Chain, Guess, chains_of, cost_of
 from eqsat.extract.kernels.cost import Prices
 from eqsat.extract.kernels.cuts import Cut, Facts, Kind, Limits, bits
 from eqsat.extract.kernels.grow import Grower
@@ -27,6 +30,19 @@ def test_a_leaf_that_hides_a_product_is_taken_for_a_launch_first_and_for_its_cha
     assert Grower(snapshot, prices, Limits(), made).guess.beneath(1 << hidden) == prices.launch
     known = Grower(snapshot, prices, Limits(), made, found.chains())
     assert known.guess.beneath(1 << hidden) == min(x.price for x in found.of_class[hidden]) > 2 * prices.launch
+
+
+def test_a_guess_at_leaves_is_made_anew_only_where_one_of_them_gets_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = Snapshot.from_core([un("exp", un("tanh", X))])
+    (top,) = snapshot.roots
+    (below,) = snapshot.of_class(top)[0].args
+    guess = Guess(Facts(snapshot, Limits()), 5, {})
+    assert guess.beneath(1 << below) == 5
+    monkeypatch.setattr(chains, "cost_of", lambda known, launched: 100 + cost_of(known, launched))
+    guess.correct(top, Chain(3, 3))
+    assert guess.beneath(1 << below) == 5
+    guess.correct(below, Chain(4, 4))
+    assert guess.beneath(1 << below) == 104
 
 
 def test_chains_of_classes_that_read_each_other_end_in_kernels_that_do_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -16,7 +17,9 @@ from eqsat.extract.cover import cover
 from eqsat.extract.device.table import DEVICES
 from eqsat.extract.kernels import candidates
 from eqsat.extract.kernels.candidates import Candidate, Candidates, enumerate_candidates
-from eqsat.extract.kernels.cuts import Limits, bits
+from eqsat.extract.kernels.cost import Run
+from eqsat.extract.kernels.cuts import Cut, Limits, bits
+from eqsat.extract.kernels.runs import Runs
 from eqsat.extract.plan.plan import build_plan
 from eqsat.gpu.launch.lower import Launch, lower
 from eqsat.gpu.run.run import run_simt
@@ -76,6 +79,22 @@ def states(steps: int) -> list[Node]:
         h = bin_("add", bin_("mul", view(a, row), h), view(b, row))
         found.append(h)
     return found
+
+
+def test_cuts_that_are_reached_in_several_orders_are_priced_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    priced: Counter[tuple[Cut, ...]] = Counter()
+    price = Runs.of
+
+    def counted(self: Runs, cuts: Sequence[Cut]) -> Run | None:
+        priced[tuple(cuts)] += 1
+        return price(self, cuts)
+
+    monkeypatch.setattr(Runs, "of", counted)
+    snapshot = Snapshot.from_core(states(5))
+    enumerate_candidates(snapshot, MI300X, needs=needs_of_all(snapshot))
+    together = {cuts: times for cuts, times in priced.items() if len(cuts) > 2}
+    assert together
+    assert set(together.values()) == {1}
 
 
 def test_one_kernel_walks_a_scan() -> None:

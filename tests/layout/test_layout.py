@@ -283,6 +283,12 @@ COMPOSITIONS = {
 }
 
 
+@pytest.mark.parametrize("layout", [of_transpose((2, 3), (1, 0)), of_slice((9,), (2,), (8,), (3,)), identity(6)])
+def test_a_view_of_a_whole_array_or_as_a_whole_is_that_view(layout: Layout) -> None:
+    assert compose(layout, identity(layout.size)) is layout
+    assert compose(identity(9), layout) is layout
+
+
 @pytest.mark.parametrize("row", COMPOSITIONS)
 def test_compose(row: str) -> None:
     first, then, expected = COMPOSITIONS[row]
