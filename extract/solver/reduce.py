@@ -104,7 +104,7 @@ class Reduction:
         for k, (nodes, target) in self.rows.items():
             if target is not None:
                 self.rows_about.setdefault(target, []).append(k)
-            for i in sorted(nodes):
+            for i in nodes:
                 self.rows_of.setdefault(i, []).append(k)
 
     # ---------------------------------------------------------------- elementary changes
@@ -198,7 +198,7 @@ class Reduction:
 
     def find_components(self) -> list[list[int]]:
         """The strongly connected components of the remaining classes, children first."""
-        succ = {c: dict.fromkeys(d for i in m for d in sorted(self.kids[i])) for c, m in self.members.items()}
+        succ = {c: set().union(*map(self.kids.__getitem__, m)) for c, m in self.members.items()}
         groups = components(succ)
         self.component = {c: k for k, group in enumerate(groups) for c in group}
         self.component_size = [len(g) for g in groups]

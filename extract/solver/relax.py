@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SCALED_COST = 1e4
 """Costs are scaled so that the known answer costs this: the solver's tolerances are absolute (1e-7)."""
 
+SIMPLE_ROWS = 5_000
+"""In programs of at most so many rows, presolve takes longer than it saves."""
+
 PRESOLVE_ROWS = 60_000
 """Larger programs are solved without presolve, so that a solve that runs out of time still leaves duals for a bound."""
 
@@ -139,7 +142,7 @@ class Relaxation:
 
     def _load(self) -> highspy.Highs:
         solver = quiet_solver()
-        if len(self._rows) > PRESOLVE_ROWS:
+        if not SIMPLE_ROWS < len(self._rows) <= PRESOLVE_ROWS:
             solver.setOptionValue("presolve", "off")
         solver.passModel(self.model())
         return solver
