@@ -161,7 +161,10 @@ class BlockingSets:
         return {start} | {c for c, k in column.items() if values and values[k] > 0.5}
 
     def unfounded(self, x: np.ndarray, y: np.ndarray) -> list[Cut]:
-        """Cuts that an integral point violates if some used classes have no acyclic derivation; none otherwise."""
+        """A cut that an integral point violates if some used classes have no acyclic derivation; none otherwise.
+
+        Elsewhere, where nodes that are mostly chosen are no answer, the cut may hold: then there is none, too.
+        """
         use: list[float] = y.tolist()
         picked = [i for i, v in enumerate(x.tolist()) if v > 0.5]
         need = {i: len(self._kids[i]) for i in picked}
@@ -181,7 +184,8 @@ class BlockingSets:
         if not blocked:
             return []
         creep: list[float] = (x + CREEP).tolist()
-        return [self._cut(self._improve(blocked, self._target(blocked, use), creep), use)]
+        cut = self._cut(self._improve(blocked, self._target(blocked, use), creep), use)
+        return [cut] if use[cut.target] - float(x[list(cut.nodes)].sum()) >= MIN_VIOLATION else []
 
     def _target(self, blocked: Iterable[int], use: Sequence[float]) -> int:
         return max(blocked, key=lambda c: (c in self._roots, use[c], -c))
