@@ -147,7 +147,7 @@ class BlockingSets:
         lp.col_cost_ = np.concatenate([np.full(len(classes), EXACT_SIZE_CHARGE), x[nodes]])
         lp.col_lower_ = np.zeros(lp.num_col_)
         lp.col_upper_ = np.ones(lp.num_col_)
-        rows.fill(lp)
+        rows.arrays().fill(lp)
         kinds = [highspy.HighsVarType.kInteger] * len(classes)
         lp.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * len(nodes)
         solver = quiet_solver()

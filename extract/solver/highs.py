@@ -69,9 +69,7 @@ class Arrays:
         """The rows where ``keep`` is true."""
         inside = keep[self.row]
         place = np.cumsum(keep) - 1
-        return Arrays(
-            place[self.row[inside]], self.index[inside], self.value[inside], self.low[keep], self.high[keep]
-        )
+        return Arrays(place[self.row[inside]], self.index[inside], self.value[inside], self.low[keep], self.high[keep])
 
 
 class Rows:
