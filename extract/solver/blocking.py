@@ -269,8 +269,12 @@ class _Growth:
     def __init__(self, sets: BlockingSets, flow: list[float], use: list[float]) -> None:
         self._class = sets._class
         self._kids = sets._kids
-        self._members = [[i for i in m if flow[i] > SUPPORT] for m in sets._members]
-        self._parents = [[i for i in m if flow[i] > SUPPORT] for m in sets._parents]
+        self._members: list[list[int]] = [[] for _ in use]
+        self._parents: list[list[int]] = [[] for _ in use]
+        for i in np.flatnonzero(np.array(flow) > SUPPORT).tolist():
+            self._members[self._class[i]].append(i)
+            for d in dict.fromkeys(self._kids[i]):
+                self._parents[d].append(i)
         self._flow = flow
         self._weight = list(flow)
         self._use = use
