@@ -148,7 +148,9 @@ class Relaxation:
         solver = quiet_solver()
         if not SIMPLE_ROWS < len(self._rows) <= PRESOLVE_ROWS:
             solver.setOptionValue("presolve", "off")
-        solver.passModel(self.model())
+        solver.addVars(self.columns, self.lower, self.upper)
+        solver.changeColsCost(self.columns, np.arange(self.columns, dtype=np.int32), self.cost)
+        self._rows.append_to(solver)
         return solver
 
     def add(self, cuts: list[Cut]) -> None:
