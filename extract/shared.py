@@ -34,9 +34,13 @@ class Sharing:
         roots. With `among`, such kernels compute one of these classes."""
         small: dict[int, list[Candidate]] = {}
         made: dict[tuple[tuple[int, tuple[int, ...]], ...], list[Candidate]] = {}
-        for classes in self._needed_together(range(len(self._found.of_class)) if among is None else among):
+        for classes in dict.fromkeys(
+            self._needed_together(range(len(self._found.of_class)) if among is None else among)
+        ):
             small |= {c: self._cheapest_small(self._found.of_class[c]) for c in classes if c not in small}
             found = [small[c] for c in classes if small[c]]
+            if len(found) < 2:
+                continue
             for products in ([own[0] for own in found], [own[-1] for own in found]):
                 for kernels in self._packed(products):
                     made.setdefault(tuple((x.cls, x.leaves) for x in kernels), self._in_one_launch(kernels))
@@ -59,7 +63,7 @@ class Sharing:
         launches_less = len(members) - len({call for call, _ in members})
         return self._launch * min(launches_less, max(0, len({c for _, c in members}) - 1))
 
-    def _needed_together(self, among: Iterable[int]) -> Iterator[Sequence[int]]:
+    def _needed_together(self, among: Iterable[int]) -> Iterator[tuple[int, ...]]:
         """Sets of classes that a kernel of a class among these reads, and the roots."""
         yield tuple(dict.fromkeys(self._snapshot.roots))
         for c in among:
