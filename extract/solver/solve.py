@@ -58,6 +58,9 @@ CUT_ENTRIES = 500_000
 FIRST_SOLVE = 3
 """A single solve may take this multiple of the simplex iterations of all rounds before neighbourhoods are tried."""
 
+FEW_COLUMNS = 200
+"""Branch and bound is so quick in programs up to this size that a search that settles tries it even at a wide gap."""
+
 CUTS_A_ROUND = 60
 
 INSIDE = 0.5
@@ -350,7 +353,7 @@ class _Rest:
                 continue
             if effort.tries and self._neighbourhoods(effort):
                 continue
-            if search.late() or (not effort.again and self._is_wide(effort)):
+            if search.late() or (not effort.again and self._is_wide(effort) and self.relaxation.columns > FEW_COLUMNS):
                 break
             if self.relaxation.columns <= effort.columns:
                 self._branch(effort.branches)
