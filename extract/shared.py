@@ -35,10 +35,14 @@ class Sharing:
         small: dict[int, list[Candidate]] = {}
         packed: set[tuple[int, ...]] = set()
         made: dict[tuple[tuple[int, tuple[int, ...]], ...], list[Candidate]] = {}
-        for classes in self._needed_together(range(len(self._found.of_class)) if among is None else among):
+        for classes in dict.fromkeys(
+            self._needed_together(range(len(self._found.of_class)) if among is None else among)
+        ):
             small |= {c: self._cheapest_small(self._found.of_class[c]) for c in classes if c not in small}
             found = [small[c] for c in classes if small[c]]
-            for products in ([own[0] for own in found], [own[-1] for own in found]) if len(found) > 1 else ():
+            if len(found) < 2:
+                continue
+            for products in ([own[0] for own in found], [own[-1] for own in found]):
                 same = tuple(map(id, products))
                 if same in packed:
                     continue
@@ -66,7 +70,7 @@ class Sharing:
         launches_less = len(members) - len({call for call, _ in members})
         return self._launch * min(launches_less, max(0, len({c for _, c in members}) - 1))
 
-    def _needed_together(self, among: Iterable[int]) -> Iterator[Sequence[int]]:
+    def _needed_together(self, among: Iterable[int]) -> Iterator[tuple[int, ...]]:
         """Sets of classes that a kernel of a class among these reads, and the roots."""
         yield tuple(dict.fromkeys(self._snapshot.roots))
         for c in among:

@@ -86,7 +86,7 @@ class _Ascending:
         exits: dict[int, None] = {}
         fresh = self._members[root]
         while len(found) < AT_ONCE and self._grow(inside, exits, fresh):
-            least = min(reduced[i] for i in exits)
+            least = min(map(reduced.__getitem__, exits))
             for i in exits:
                 reduced[i] -= least
             found.append((least, list(exits)))

@@ -147,7 +147,7 @@ class BlockingSets:
         lp.col_cost_ = np.concatenate([np.full(len(classes), EXACT_SIZE_CHARGE), x[nodes]])
         lp.col_lower_ = np.zeros(lp.num_col_)
         lp.col_upper_ = np.ones(lp.num_col_)
-        rows.fill(lp)
+        rows.arrays().fill(lp)
         kinds = [highspy.HighsVarType.kInteger] * len(classes)
         lp.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * len(nodes)
         solver = quiet_solver()
@@ -161,7 +161,10 @@ class BlockingSets:
         return {start} | {c for c, k in column.items() if values and values[k] > 0.5}
 
     def unfounded(self, x: np.ndarray, y: np.ndarray) -> list[Cut]:
-        """Cuts that an integral point violates if some used classes have no acyclic derivation; none otherwise."""
+        """A cut that an integral point violates if some used classes have no acyclic derivation; none otherwise.
+
+        Elsewhere, where nodes that are mostly chosen are no answer, the cut may hold: then there is none, too.
+        """
         use: list[float] = y.tolist()
         picked = [i for i, v in enumerate(x.tolist()) if v > 0.5]
         need = {i: len(self._kids[i]) for i in picked}
@@ -181,7 +184,8 @@ class BlockingSets:
         if not blocked:
             return []
         creep: list[float] = (x + CREEP).tolist()
-        return [self._cut(self._improve(blocked, self._target(blocked, use), creep), use)]
+        cut = self._cut(self._improve(blocked, self._target(blocked, use), creep), use)
+        return [cut] if use[cut.target] - float(x[list(cut.nodes)].sum()) >= MIN_VIOLATION else []
 
     def _target(self, blocked: Iterable[int], use: Sequence[float]) -> int:
         return max(blocked, key=lambda c: (c in self._roots, use[c], -c))
@@ -265,8 +269,12 @@ class _Growth:
     def __init__(self, sets: BlockingSets, flow: list[float], use: list[float]) -> None:
         self._class = sets._class
         self._kids = sets._kids
-        self._members = [[i for i in m if flow[i] > SUPPORT] for m in sets._members]
-        self._parents = [[i for i in m if flow[i] > SUPPORT] for m in sets._parents]
+        self._members: list[list[int]] = [[] for _ in use]
+        self._parents: list[list[int]] = [[] for _ in use]
+        for i in np.flatnonzero(np.array(flow) > SUPPORT).tolist():
+            self._members[self._class[i]].append(i)
+            for d in dict.fromkeys(self._kids[i]):
+                self._parents[d].append(i)
         self._flow = flow
         self._weight = list(flow)
         self._use = use

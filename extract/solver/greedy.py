@@ -100,7 +100,7 @@ def longest_path_bound(problem: Problem) -> int:
             value[c] = chain
             for p in parents[c]:
                 waiting[p] -= 1
-                if waiting[p] == 0:
+                if waiting[p] == 0 and value[problem.node_class[p]] is None:
                     heapq.heappush(heap, (cost[p] + chain, p))
     return max((value[r] or 0 for r in problem.roots), default=0)
 
@@ -129,9 +129,8 @@ def _finish(problem: Problem, cost: Sequence[float], choice: Sequence[int], tota
     heap: list[tuple[float, int]] = []
 
     def ready(i: int) -> None:
-        price = cost[i] + sum(total[d] for d in children[i])
         if choice[node_class[i]] == NO_NODE and cost[i] < inf:
-            heapq.heappush(heap, (price, i))
+            heapq.heappush(heap, (cost[i] + sum(map(total.__getitem__, children[i])), i))
 
     def settle(c: int) -> None:
         for p in parents[c]:

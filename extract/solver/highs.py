@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ def quiet_solver() -> highspy.Highs:
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Rows as flat arrays: entry k is ``value[k]`` at ``(row[k], index[k])``; row r is within ``low[r] .. high[r]``."""
+    """Rows as flat arrays: entry k is ``value[k]`` at ``(row[k], index[k])``; row r is within ``low[r] .. high[r]``.
+    Entries are in order of their rows."""
 
     row: np.ndarray
     index: np.ndarray
@@ -31,79 +33,72 @@ class Arrays:
     low: np.ndarray
     high: np.ndarray
 
-
-class Rows:
-    """A growing list of sparse rows."""
-
-    def __init__(self) -> None:
-        self.start: list[int] = [0]
-        self.index: list[int] = []
-        self.value: list[float] = []
-        self.low: list[float] = []
-        self.high: list[float] = []
-        self._arrays: Arrays | None = None
-
     def __len__(self) -> int:
         return len(self.low)
-
-    def add(self, index: list[int], value: list[float], low: float, high: float) -> None:
-        """Append ``low <= sum of value * column index <= high``."""
-        self.index += index
-        self.value += value
-        self.start.append(len(self.index))
-        self.low.append(low)
-        self.high.append(high)
-        self._arrays = None
-
-    def extend(self, other: Rows) -> None:
-        """Append the rows of another."""
-        base = len(self.index)
-        self.start += [base + s for s in other.start[1:]]
-        self.index += other.index
-        self.value += other.value
-        self.low += other.low
-        self.high += other.high
-        self._arrays = None
 
     def fill(self, lp: highspy.HighsLp) -> None:
         """Make these the rows of an unsolved program."""
         import highspy
 
         lp.num_row_ = len(self)
-        lp.row_lower_, lp.row_upper_ = np.array(self.low), np.array(self.high)
+        lp.row_lower_, lp.row_upper_ = self.low, self.high
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.array(self.start, np.int32)
-        lp.a_matrix_.index_ = np.array(self.index, np.int32)
-        lp.a_matrix_.value_ = np.array(self.value)
+        lp.a_matrix_.start_ = self._starts(len(self) + 1)
+        lp.a_matrix_.index_ = self.index
+        lp.a_matrix_.value_ = self.value
 
     def append_to(self, solver: highspy.Highs) -> None:
         """Add these rows to those of a solver."""
-        solver.addRows(
-            len(self.low),
-            np.array(self.low),
-            np.array(self.high),
-            len(self.index),
-            np.array(self.start[:-1], np.int32),
-            np.array(self.index, np.int32),
-            np.array(self.value),
+        starts = self._starts(len(self))
+        solver.addRows(len(self), self.low, self.high, len(self.index), starts, self.index, self.value)
+
+    def _starts(self, rows: int) -> np.ndarray:
+        return np.searchsorted(self.row, np.arange(rows)).astype(np.int32)
+
+    def then(self, other: Arrays) -> Arrays:
+        """These rows and, after them, those of another."""
+        return Arrays(
+            row=np.concatenate([self.row, other.row + len(self)]),
+            index=np.concatenate([self.index, other.index]),
+            value=np.concatenate([self.value, other.value]),
+            low=np.concatenate([self.low, other.low]),
+            high=np.concatenate([self.high, other.high]),
         )
 
-    def select(self, keep: np.ndarray) -> Rows:
+    def select(self, keep: np.ndarray) -> Arrays:
         """The rows where ``keep`` is true."""
-        out = Rows()
-        for r in np.flatnonzero(keep).tolist():
-            a, b = self.start[r], self.start[r + 1]
-            out.add(self.index[a:b], self.value[a:b], self.low[r], self.high[r])
-        return out
+        inside = keep[self.row]
+        place = np.cumsum(keep) - 1
+        return Arrays(place[self.row[inside]], self.index[inside], self.value[inside], self.low[keep], self.high[keep])
+
+
+class Rows:
+    """A growing list of sparse rows."""
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+        self._index: list[int] = []
+        self._value: list[float] = []
+        self._low: list[float] = []
+        self._high: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._low)
+
+    def add(self, index: Sequence[int], value: Sequence[float], low: float, high: float) -> None:
+        """Append ``low <= sum of value * column index <= high``."""
+        self._index += index
+        self._value += value
+        self._sizes.append(len(index))
+        self._low.append(low)
+        self._high.append(high)
 
     def arrays(self) -> Arrays:
-        """These rows as arrays, cached until rows are added."""
-        if self._arrays is None:
-            self._arrays = Arrays(
-                row=np.repeat(np.arange(len(self.low)), np.diff(self.start)),
-                index=np.array(self.index, np.int64),
-                value=np.array(self.value),
-                low=np.array(self.low),
-                high=np.array(self.high),
-            )
-        return self._arrays
+        """These rows as arrays."""
+        return Arrays(
+            row=np.repeat(np.arange(len(self)), self._sizes),
+            index=np.array(self._index, np.int32),
+            value=np.array(self._value, float),
+            low=np.array(self._low, float),
+            high=np.array(self._high, float),
+        )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
 
 from eqsat.extract.solver.problem import Problem
 
@@ -28,10 +31,12 @@ class Part:
 
 def split(problem: Problem) -> list[Part]:
     """The parts with a root, in order of their first class; at most one part if there is nothing to split."""
-    group = _groups(problem)
-    rooted = dict.fromkeys(group[r] for r in sorted(problem.roots))
+    if not problem.roots:
+        return []
+    group = _groups(problem) if len(problem.roots) > 1 else []
+    rooted = dict.fromkeys(group[r] for r in sorted(problem.roots)) if group else ()
     if len(rooted) < 2:
-        return [Part(problem, list(range(problem.n_classes)), list(range(len(problem.node_class))))] if rooted else []
+        return [Part(problem, list(range(problem.n_classes)), list(range(len(problem.node_class))))]
     classes: dict[int, list[int]] = {g: [] for g in sorted(rooted)}
     nodes: dict[int, list[int]] = {g: [] for g in classes}
     for c in range(problem.n_classes):
@@ -48,22 +53,27 @@ def split(problem: Problem) -> list[Part]:
 
 
 def _groups(problem: Problem) -> list[int]:
-    """The least class of each class's group. Classes that a node or a row connects form a group (union-find)."""
-    first = list(range(problem.n_classes))
+    """The least class of each class's group. Classes that a node or a row connects form a group."""
+    of_node = np.array(problem.node_class, np.int64)
+    rows = [row for row in problem.at_least_one if row]
+    kids = _flat(problem.children)
+    own = np.repeat(of_node, [len(k) for k in problem.children])
+    first = np.repeat(of_node[_flat([row[:1] for row in rows])], [len(row) for row in rows])
+    one, other = np.concatenate([own, first]), np.concatenate([kids, of_node[_flat(rows)]])
+    least = np.arange(problem.n_classes)
+    while True:  # each class knows a class of its group that stands for itself; links join two such classes
+        a, b = least[one], least[other]
+        apart = a != b
+        if not apart.any():
+            return least.tolist()
+        one, other, a, b = one[apart], other[apart], a[apart], b[apart]
+        np.minimum.at(least, np.maximum(a, b), np.minimum(a, b))
+        while not np.array_equal(least, nearer := least[least]):
+            least = nearer
 
-    def find(c: int) -> int:
-        while first[c] != c:
-            first[c] = first[first[c]]
-            c = first[c]
-        return c
 
-    links = [(c, d) for c, kids in zip(problem.node_class, problem.children, strict=True) for d in kids]
-    for row in problem.at_least_one:
-        links += [(problem.node_class[row[0]], problem.node_class[i]) for i in row[1:]]
-    for c, d in links:
-        a, b = find(c), find(d)
-        first[max(a, b)] = min(a, b)
-    return [find(c) for c in range(problem.n_classes)]
+def _flat(lists: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.fromiter(chain.from_iterable(lists), np.int64)
 
 
 def _part(problem: Problem, classes: list[int], nodes: list[int], rows: list[tuple[int, ...]]) -> Part:

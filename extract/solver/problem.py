@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from eqsat.errors import CheckFailed, InputError
@@ -47,12 +48,14 @@ class Problem:
                 "children lists given for its nodes; give one of each for every node"
             )
         classes = range(self.n_classes)
-        for i, (c, kids) in enumerate(zip(self.node_class, self.children, strict=True)):
-            if c not in classes or any(d not in classes for d in kids):
-                raise InputError(f"extraction problem: node {i} names a class outside 0..{self.n_classes - 1}")
-        for i, cost in enumerate(self.node_cost):
-            if cost < 0:
-                raise InputError(f"extraction problem: node {i} costs {cost}; costs are at least 0")
+        named = {*self.node_class, *chain.from_iterable(self.children)}
+        if any(c not in classes for c in named):
+            own = ((c, *kids) for c, kids in zip(self.node_class, self.children, strict=True))
+            bad = next(i for i, near in enumerate(own) if any(c not in classes for c in near))
+            raise InputError(f"extraction problem: node {bad} names a class outside 0..{self.n_classes - 1}")
+        if min(self.node_cost, default=0) < 0:
+            i, cost = next((i, cost) for i, cost in enumerate(self.node_cost) if cost < 0)
+            raise InputError(f"extraction problem: node {i} costs {cost}; costs are at least 0")
         for r in self.roots:
             if r not in classes:
                 raise InputError(f"extraction problem: root {r} is outside 0..{self.n_classes - 1}")
@@ -156,7 +159,12 @@ def used_choice(problem: Problem, choice: Mapping[int, int]) -> dict[int, int]:
 
 
 def check(problem: Problem, choice: Mapping[int, int]) -> int:
-    """The cost of ``choice``, each used class counted once; raise CheckFailed if it is not a valid answer.
+    """The cost of ``choice``, each used class counted once; raise CheckFailed if it is not a valid answer."""
+    return checked(problem, choice)[1]
+
+
+def checked(problem: Problem, choice: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """``choice`` for the classes that it uses, as `used_choice`, and its cost; raise CheckFailed if it is not valid.
 
     The ``at_least_one`` rows are checked too: an answer that violates one shows that the row was never valid, and
     that bounds based on it cannot be trusted.
@@ -166,4 +174,4 @@ def check(problem: Problem, choice: Mapping[int, int]) -> int:
     for k, row in enumerate(problem.at_least_one):
         if picked.isdisjoint(row):
             raise CheckFailed(f"extraction: a valid answer picks no node of at_least_one[{k}], so the row is not valid")
-    return sum(problem.node_cost[i] for i in used.values())
+    return used, sum(problem.node_cost[i] for i in used.values())

@@ -16,7 +16,7 @@ the union of Req over kids(n), because an answer with n has all that m needs, be
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from eqsat.base.graphs import components
@@ -77,16 +77,13 @@ class Reduction:
         self.kids: list[set[int]] = [set(k) for k in problem.children]
         self.picks: list[tuple[int, ...]] = [(i,) for i in range(len(self.cls))]
         self.members: dict[int, dict[int, None]] = {c: dict.fromkeys(m) for c, m in enumerate(problem.members()) if m}
-        self.parents: dict[int, set[int]] = {c: set() for c in range(problem.n_classes)}
-        for i, kids in enumerate(self.kids):
-            for d in kids:
-                self.parents[d].add(i)
+        self.parents: dict[int, set[int]] = {c: set(p) for c, p in enumerate(problem.parents())}
         self.roots = dict.fromkeys(problem.roots)
         self.constant = 0
         self.fixed: list[int] = []
         self.infeasible = False
         self.rows: dict[int, tuple[set[int], int | None]] = {}
-        self.rows_of: dict[int, list[int]] = {}
+        self.rows_of: defaultdict[int, list[int]] = defaultdict(list)
         self._adopt((row, None) for row in problem.at_least_one)
         self.rank: dict[int, int] = {}
         self.component: dict[int, int] = {}
@@ -99,13 +96,13 @@ class Reduction:
     def _adopt(self, rows: Iterable[tuple[Iterable[int], int | None]]) -> None:
         """Replace all inequalities by these."""
         self.rows = {k: (set(nodes), target) for k, (nodes, target) in enumerate(rows)}
-        self.rows_of = {}
+        self.rows_of = defaultdict(list)
         self.rows_about: dict[int, list[int]] = {}
         for k, (nodes, target) in self.rows.items():
             if target is not None:
                 self.rows_about.setdefault(target, []).append(k)
-            for i in sorted(nodes):
-                self.rows_of.setdefault(i, []).append(k)
+            for i in nodes:
+                self.rows_of[i].append(k)
 
     # ---------------------------------------------------------------- elementary changes
 
@@ -136,7 +133,7 @@ class Reduction:
             for p in heirs:
                 if p not in nodes:
                     nodes.add(p)
-                    self.rows_of.setdefault(p, []).append(k)
+                    self.rows_of[p].append(k)
 
     def _retarget(self, c: int, forced: bool) -> None:
         """Class ``c`` disappears: if it is forced, rows with it as target get target 1; otherwise they are dropped."""
@@ -198,7 +195,7 @@ class Reduction:
 
     def find_components(self) -> list[list[int]]:
         """The strongly connected components of the remaining classes, children first."""
-        succ = {c: dict.fromkeys(d for i in m for d in sorted(self.kids[i])) for c, m in self.members.items()}
+        succ = {c: set().union(*map(self.kids.__getitem__, m)) for c, m in self.members.items()}
         groups = components(succ)
         self.component = {c: k for k, group in enumerate(groups) for c in group}
         self.component_size = [len(g) for g in groups]
@@ -433,13 +430,13 @@ class Reduction:
         small = Problem(
             [classes[self.cls[i]] for i in nodes],
             [self.cost[i] for i in nodes],
-            [tuple(sorted(classes[d] for d in self.kids[i])) for i in nodes],
+            [tuple(sorted(map(classes.__getitem__, self.kids[i]))) for i in nodes],
             len(classes),
             tuple(sorted(classes[r] for r in self.roots)),
         )
         always = small.roots[0] if small.roots else 0
         cuts = [
-            Cut(tuple(sorted(index[i] for i in row)), always if target is None else classes[target])
+            Cut(tuple(sorted(map(index.__getitem__, row))), always if target is None else classes[target])
             for row, target in self.rows.values()
             if target is None or target in classes
         ]

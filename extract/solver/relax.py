@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.solver.blocking import Cut
-from eqsat.extract.solver.highs import Rows, quiet_solver
+from eqsat.extract.solver.highs import Arrays, Rows, quiet_solver
 from eqsat.extract.solver.problem import Problem
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 SCALED_COST = 1e4
 """Costs are scaled so that the known answer costs this: the solver's tolerances are absolute (1e-7)."""
+
+SIMPLE_ROWS = 5_000
+"""In programs of at most so many rows, presolve takes longer than it saves."""
 
 PRESOLVE_ROWS = 60_000
 """Larger programs are solved without presolve, so that a solve that runs out of time still leaves duals for a bound."""
@@ -91,12 +94,9 @@ class Relaxation:
         self.cost = np.zeros(self.columns)
         self.cost[: self.n] = np.array(problem.node_cost, float) / self.scale
         self.cuts: list[Cut] = []
-        rows = Rows()
-        self._structure(rows)
-        self.fixed_rows = len(rows)
-        self._rows = rows
-        for cut in cuts:
-            self._append(rows, cut)
+        structure = self._structure().arrays()
+        self.fixed_rows = len(structure)
+        self._rows = structure.then(self._of_cuts(cuts))
         self._solver = self._load()
 
     @property
@@ -104,7 +104,8 @@ class Relaxation:
         """The number of rows, including cuts."""
         return len(self._rows)
 
-    def _structure(self, rows: Rows) -> None:
+    def _structure(self) -> Rows:
+        rows = Rows()
         n, roots = self.n, set(self.problem.roots)
         for c, members in enumerate(self.problem.members()):
             rows.add([*members, n + c], [1.0] * len(members) + [-1.0], 0.0, 0.0)
@@ -120,9 +121,15 @@ class Relaxation:
                 else:
                     rows.add([*nodes, n + d], [1.0] * len(nodes) + [-1.0], -math.inf, 0.0)
 
-    def _append(self, rows: Rows, cut: Cut) -> None:
-        rows.add([*cut.nodes, self.n + cut.target], [1.0] * len(cut.nodes) + [-1.0], 0.0, math.inf)
-        self.cuts.append(cut)
+        return rows
+
+    def _of_cuts(self, cuts: list[Cut]) -> Arrays:
+        """The rows of these cuts, which are now among its cuts."""
+        rows = Rows()
+        for cut in cuts:
+            rows.add([*cut.nodes, self.n + cut.target], [1.0] * len(cut.nodes) + [-1.0], 0.0, math.inf)
+        self.cuts += cuts
+        return rows.arrays()
 
     def model(self, integral: bool = False) -> highspy.HighsLp:
         """The program with all its rows; ``integral`` makes x integral."""
@@ -139,18 +146,18 @@ class Relaxation:
 
     def _load(self) -> highspy.Highs:
         solver = quiet_solver()
-        if len(self._rows) > PRESOLVE_ROWS:
+        if not SIMPLE_ROWS < len(self._rows) <= PRESOLVE_ROWS:
             solver.setOptionValue("presolve", "off")
-        solver.passModel(self.model())
+        solver.addVars(self.columns, self.lower, self.upper)
+        solver.changeColsCost(self.columns, np.arange(self.columns, dtype=np.int32), self.cost)
+        self._rows.append_to(solver)
         return solver
 
     def add(self, cuts: list[Cut]) -> None:
         """Append cuts; the next `solve` starts from the last basis."""
-        new = Rows()
-        for cut in cuts:
-            self._append(new, cut)
+        new = self._of_cuts(cuts)
         new.append_to(self._solver)
-        self._rows.extend(new)
+        self._rows = self._rows.then(new)
 
     def forbid(self, nodes: np.ndarray) -> None:
         """Fix the x of these nodes at 0."""
@@ -187,7 +194,7 @@ class Relaxation:
     def purge(self, point: Point) -> None:
         """Remove the cuts that are neither tight nor have a dual at ``point``."""
         rows = self._rows
-        idle = (np.abs(point.duals) < IDLE) & (point.activity - np.array(rows.low) > 1e-6)
+        idle = (np.abs(point.duals) < IDLE) & (point.activity - rows.low > 1e-6)
         idle[: self.fixed_rows] = False
         gone = np.flatnonzero(idle)
         if not gone.size:
@@ -232,7 +239,7 @@ class Relaxation:
 
         It is valid for any solver tolerances, and also for duals of a solve that ran out of time.
         """
-        rows = self._rows.arrays()
+        rows = self._rows
         duals = np.where((duals > 0.0) & np.isinf(rows.low), 0.0, duals)
         duals = np.where((duals < 0.0) & np.isinf(rows.high), 0.0, duals)
         sides = np.where(duals > 0.0, rows.low, rows.high)

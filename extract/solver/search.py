@@ -99,7 +99,7 @@ def _add_levels(solver: highspy.Highs, relaxation: Relaxation) -> None:
                     users = [i for i in members[c] if d in problem.children[i]]
                     rows.add([level[c], level[d], *users], [1.0, -1.0] + [-float(k)] * len(users), 1.0 - k, np.inf)
     if levels:
-        rows.append_to(solver)
+        rows.arrays().append_to(solver)
 
 
 class Neighbourhoods:

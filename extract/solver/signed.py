@@ -206,7 +206,7 @@ class _Model:
         lp.col_upper_ = np.array([1.0] * (n + m) + self._levels)
         kinds = highspy.HighsVarType
         lp.integrality_ = [kinds.kInteger] * (n + m) + [kinds.kContinuous] * k
-        self._rows.fill(lp)
+        self._rows.arrays().fill(lp)
         solver = quiet_solver()
         solver.passModel(lp)
         for option, value in {"time_limit": max(0.0, seconds), "mip_rel_gap": 0.0, "mip_abs_gap": PROVEN}.items():

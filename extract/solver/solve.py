@@ -58,6 +58,9 @@ CUT_ENTRIES = 500_000
 FIRST_SOLVE = 3
 """A single solve may take this multiple of the simplex iterations of all rounds before neighbourhoods are tried."""
 
+FEW_COLUMNS = 200
+"""Branch and bound is so quick in programs up to this size that a search that settles tries it even at a wide gap."""
+
 CUTS_A_ROUND = 60
 
 INSIDE = 0.5
@@ -350,7 +353,7 @@ class _Rest:
                 continue
             if effort.tries and self._neighbourhoods(effort):
                 continue
-            if search.late() or (not effort.again and self._is_wide(effort)):
+            if search.late() or (not effort.again and self._is_wide(effort) and self.relaxation.columns > FEW_COLUMNS):
                 break
             if self.relaxation.columns <= effort.columns:
                 self._branch(effort.branches)
@@ -404,13 +407,15 @@ class _Rest:
                 return False
             self._last = point
             self._offer_rounded(point)
+            if search.done:
+                return False
             if self._fix(point):
                 relaxation.purge(point)
                 return True
             bounds.append(point.bound)
             spent = pivots > effort.pivots or len(bounds) > effort.rounds
             pivots += point.pivots if self._round else 0  # the first solve has no basis to start from
-            if search.done or self._dry or spent or self._stalled(bounds):
+            if self._dry or spent or self._stalled(bounds):
                 return False
             cuts = self._separate(point, effort.exact)
             if self._round % PURGE_EVERY == PURGE_EVERY - 1:
@@ -438,7 +443,7 @@ class _Rest:
         late = self.search.deadline
         return (
             self.sets.find(near_x, near_y, point.reduced, scale, CUTS_A_ROUND, late)
-            or self.sets.find(x, y, point.reduced, scale, CUTS_A_ROUND, late)
+            or (old_x is not x and self.sets.find(x, y, point.reduced, scale, CUTS_A_ROUND, late))
             or self.sets.unfounded(x, y)
             or self.sets.find_exactly(x, y, point.reduced, scale, exact, late)
         )

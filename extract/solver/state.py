@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from eqsat.extract.solver.problem import Problem, check, used_choice
+from eqsat.extract.solver.problem import Problem, checked
 
 PROVEN = 1e-8
 """A bound within this share of the cost counts as a proof, because of floating-point rounding."""
@@ -62,10 +62,10 @@ class Search:
 
     def offer(self, choice: Mapping[int, int], source: str) -> bool:
         """Check an answer, and keep it if it is the cheapest so far."""
-        cost = check(self.problem, choice)
+        used, cost = checked(self.problem, choice)
         if self.choice is not None and cost >= self.cost:
             return False
-        self.choice, self.cost = used_choice(self.problem, choice), cost
+        self.choice, self.cost = used, cost
         self.answers.append((source, cost, round(time.monotonic() - self.start, 3)))
         return True
 

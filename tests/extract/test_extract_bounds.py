@@ -80,6 +80,19 @@ def test_the_relaxation_with_cuts_bounds_every_answer(block: int) -> None:
             relaxation.add(cuts)
 
 
+def test_chosen_nodes_that_are_no_answer_give_no_cut_that_holds_already() -> None:
+    """Where some nodes are chosen in parts, a class whose node is chosen may have no derivation by chosen nodes."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for problem in remainders(range(200)):
+        x = rng.choice([0.0, 0.5, 1.0], len(problem.node_class))
+        y = np.minimum(1.0, np.bincount(problem.node_class, x, problem.n_classes))
+        for cut in BlockingSets(problem).unfounded(x, y):
+            found += 1
+            assert x[list(cut.nodes)].sum() < y[cut.target]
+    assert found
+
+
 def test_a_bound_from_any_duals_is_sound() -> None:
     """The bound is computed from the duals alone, so that even senseless ones cannot overstate it."""
     rng = np.random.default_rng(0)

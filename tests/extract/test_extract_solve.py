@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -244,6 +245,29 @@ def test_a_search_may_settle_for_an_answer_without_a_proof(monkeypatch: pytest.M
     assert first.lower_bound < first.cost
     assert first.choice == second.choice
     assert not first.hurried, "the search ended by itself"
+
+
+def test_a_search_that_settles_proves_what_is_tiny_at_a_wide_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "BRIEF", 0)
+    monkeypatch.setattr(pipeline, "ASCENT_STEPS", 0)
+    for seed in range(6):
+        problem = set_cover_problem(seed, elements=30, sets=12, covers=3)
+        assert solve(problem, NO_LIMIT, effort=replace(pipeline.SETTLING, gap=0.0)).optimal
+
+
+def test_nothing_is_fixed_or_reduced_after_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    drop = pipeline._Rest._drop
+    dropped: list[bool] = []
+
+    def watched(self: pipeline._Rest, *what: Any) -> None:
+        dropped.append(self.search.done)
+        drop(self, *what)
+
+    monkeypatch.setattr(pipeline._Rest, "_drop", watched)
+    for seed in range(5):
+        solve(layered_problem(seed, 120, roots=3, cyclic=0.1), NO_LIMIT, effort=pipeline.SETTLING)
+    assert dropped
+    assert not any(dropped)
 
 
 @pytest.mark.parametrize("share", ["GREEDY_SHARE", "REDUCE_SHARE", "ASCENT_SHARE"])
