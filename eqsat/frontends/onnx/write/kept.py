@@ -121,7 +121,7 @@ def _kinds(term: Term, leaves: Container[Term | None] = ()) -> Iterator[object]:
     """The kinds of a term that is an operator, or a run of one view and more, down to `leaves`."""
     runs = list(_views(term, leaves))[1:]
     if not runs:
-        yield term.op, term.attrs, *_type(term), len(term.args)
+        yield _operator(term)
     for base, layout in runs:
         yield layout, *_type(base), *_type(term)
 
@@ -171,9 +171,14 @@ def _alike(wanted: Term, at: Term, node: Written) -> list[tuple[Term, Term]] | N
         *_, (base, layout) = _views(wanted, node.args)
         same = [own for own, by in _views(at) if own is not at and by == layout and _type(own) == _type(base)]
         return [(base, same[-1])] if same and _type(wanted) == _type(at) else None
-    if next(_kinds(wanted)) != next(_kinds(at)):
+    if wanted is not at and _operator(wanted) != _operator(at):
         return None
     return list(zip(wanted.args, at.args, strict=True))
+
+
+def _operator(term: Term) -> tuple[object, ...]:
+    """Equal for terms that apply the same operator to as many operands, with results of the same type."""
+    return term.op, term.attrs, *_type(term), len(term.args)
 
 
 def _type(term: Term) -> tuple[Shape, str]:
