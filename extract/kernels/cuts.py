@@ -331,7 +331,8 @@ def parts(cuts: Iterable[Cut]) -> list[Cut]:
         x = stack.pop()
         if id(x) not in found:
             found[id(x)] = x
-            stack.extend(reversed(x.subs))
+            if x.subs:
+                stack.extend(x.subs[::-1])
     return list(found.values())
 
 
