@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterator, Mapping
+from weakref import WeakKeyDictionary
 
 from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.form import Form
@@ -134,12 +135,24 @@ def _views(term: Term, leaves: Container[Term | None] = ()) -> Iterator[tuple[Te
         yield base, layout
         if not row(base.op).view or not base.size or (base is not term and base in leaves):
             return
-        (operand,) = base.args
-        read, lower = make("In", ("", operand.size, operand.dtype)), row(base.op).lower
+        own = _own_layout(base)
+        layout = layout if own is None else compose(own, layout)
+        (base,) = base.args
+
+
+_OWN: WeakKeyDictionary[Term, Layout | None] = WeakKeyDictionary()
+"""What `_own_layout` found, while a program holds the view: candidates are compared with many terms each."""
+
+
+def _own_layout(view: Term) -> Layout | None:
+    """The layout by which a view reads its operand; None if it reads all of it in order."""
+    if view not in _OWN:
+        (operand,) = view.args
+        read, lower = make("In", ("", operand.size, operand.dtype)), row(view.op).lower
         assert lower is not None
-        view = lower(base, [read])
-        layout = layout if view is read else compose(view.attrs[0], layout)
-        base = operand
+        made = lower(view, [read])
+        _OWN[view] = None if made is read else made.attrs[0]
+    return _OWN[view]
 
 
 def _binding(result: Term, term: Term, node: Written) -> Binding | None:
