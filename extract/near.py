@@ -81,7 +81,7 @@ class Works:
         read = 0
         for x in outputs:
             read |= x.cut.leaves
-        flops = sum(self._flops[part.node] for part in parts(x.cut for x in outputs) if part.node >= 0)
+        flops = sum([self._flops[part.node] for part in parts([x.cut for x in outputs]) if part.node >= 0])
         return Work(flops, sum(self._bytes[c] for c in (*bits(read), *(x.cls for x in outputs))))
 
     def of_nodes(self, covers: CoverProblem) -> list[Work]:

@@ -26,7 +26,7 @@ def operands_first(
         leaves: nodes at which the walk stops; they are not in the result. A set or a mapping is not copied.
         operands: the operands to go on with, asked once for each node in the result; by default all that it has.
     """
-    known = leaves if isinstance(leaves, Set | Mapping) else set(leaves)
+    known = leaves if not leaves or isinstance(leaves, (dict, set, Set, Mapping)) else set(leaves)
     seen: set[O] = set()
     order: list[O] = []
     for root in roots:
@@ -36,11 +36,14 @@ def operands_first(
         path, waiting = [root], [iter(root.args if operands is None else operands(root))]
         while path:
             for arg in waiting[-1]:
-                if arg not in seen and arg not in known:
-                    seen.add(arg)
+                if arg in seen or arg in known:
+                    continue
+                seen.add(arg)
+                if below := arg.args if operands is None else operands(arg):
                     path.append(arg)
-                    waiting.append(iter(arg.args if operands is None else operands(arg)))
+                    waiting.append(iter(below))
                     break
+                order.append(arg)  # half of most graphs: nothing to go on with
             else:
                 waiting.pop()
                 order.append(path.pop())

@@ -47,7 +47,7 @@ class Ties:
             if isinstance(row, Rule):
                 self._rules.setdefault(row.left.op, []).append(row)
         self._host = [r for r in rules if isinstance(r, HostRule)]
-        self._ties: dict[int, list[Tie]] = {}
+        self._ties: dict[int, tuple[list[Tie], dict[int, list[Tie]]]] = {}
         self._ops: dict[int, frozenset[str]] = {}
 
     @cached_property
@@ -57,19 +57,8 @@ class Ties:
     def of_class(self, cls: int) -> tuple[list[Tie], dict[int, list[Tie]]]:
         """The ties of a class: ties that start at any of its e-nodes, and ties that start at one of them."""
         if cls not in self._ties:
-            self._ties[cls] = [*self._matched(cls), *self._host_ties.get(cls, ()), *self._made(cls)]
-        anywhere: list[Tie] = []
-        at: dict[int, list[Tie]] = {}
-        for tie in self._ties[cls]:
-            for side in (
-                tie,
-                Tie(tie.rule, tie.target, tie.source, tie.cost + _BACKWARD, not tie.backwards, tie.assumed),
-            ):
-                if isinstance(side.source, str):
-                    anywhere.append(side)
-                else:
-                    at.setdefault(side.source[0], []).append(side)
-        return anywhere, at
+            self._ties[cls] = _by_start([*self._matched(cls), *self._host_ties.get(cls, ()), *self._made(cls)])
+        return self._ties[cls]
 
     def _matched(self, cls: int) -> Iterator[Tie]:
         for at in self.snapshot.members[cls]:
@@ -108,6 +97,20 @@ class Ties:
             node = self.snapshot.nodes[at]
             if node.rule and at != first:
                 yield Tie(node.rule, source, (at, tuple(_variable(a) for a in node.args)), _LAST_RESORT, assumed=True)
+
+
+def _by_start(ties: Sequence[Tie]) -> tuple[list[Tie], dict[int, list[Tie]]]:
+    """Ties both ways: the ones that start at any e-node, and the others by the e-node where they start."""
+    anywhere: list[Tie] = []
+    at: dict[int, list[Tie]] = {}
+    for tie in ties:
+        back = Tie(tie.rule, tie.target, tie.source, tie.cost + _BACKWARD, not tie.backwards, tie.assumed)
+        for side in (tie, back):
+            if isinstance(side.source, str):
+                anywhere.append(side)
+            else:
+                at.setdefault(side.source[0], []).append(side)
+    return anywhere, at
 
 
 def _nested(shape: Shape) -> int:

@@ -82,6 +82,7 @@ class Places:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """The last parts of a dotted name, the longest first: `layer.0.query.weight`, `0.query.weight`, ..."""
-    for separator in re.finditer(r"[./:]+", name):
-        yield name[separator.end() :]
+    """The short last parts of a dotted name, the longest first: `layer.0.query.weight`, `0.query.weight`, ..."""
+    tail = name[-_LONGEST - 1 :]  # with the separator before the longest of them
+    for separator in re.finditer(r"[./:]+", tail):
+        yield tail[separator.end() :]

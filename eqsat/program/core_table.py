@@ -255,10 +255,13 @@ class CoreOp:
             if attrs[j] not in table and not (casts and attrs[j].startswith(CAST)):
                 return False
         alike, fixed = self._types
-        if len(set(dtypes if self.signature.variadic and alike else [dtypes[i] for i in alike])) > 1:
+        if len(alike) > 1 and len({dtypes[i] for i in alike}) > 1:
             return False
-        if any(dtypes[i] not in allowed for i, allowed in fixed):
+        if alike and self.signature.variadic and len(set(dtypes)) > 1:
             return False
+        for i, allowed in fixed:
+            if dtypes[i] not in allowed:
+                return False
         if self.elementwise:
             return len(sizes) == self.arity and len(set(sizes)) == 1
         try:

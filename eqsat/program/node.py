@@ -218,7 +218,16 @@ def topological(roots: Iterable[Node]) -> list[Node]:
 
 def substitute(roots: Sequence[Node], replace: Mapping[Node, Node]) -> list[Node]:
     """The roots with some nodes replaced, rebuilt above them."""
+    above = operands_first(roots, replace)
+    if not above:  # as of most single nodes: the mapping may be of a whole program
+        return [replace[r] for r in roots]
     made = dict(replace)
-    for node in operands_first(roots, replace):
-        made[node] = make(node.op, node.attrs, [made[a] for a in node.args]) if node.args else node
+    for node in above:
+        made[node] = rebuilt(node, [made[a] for a in node.args])
     return [made[r] for r in roots]
+
+
+def rebuilt(node: Node, args: Sequence[Node]) -> Node:
+    """The node over as many other operands; itself if they are its own."""
+    given = tuple(args)
+    return node if given == node.args else make(node.op, node.attrs, given)

@@ -304,7 +304,7 @@ def attr_key(value: Any) -> Any:
 
 def attrs_key(values: Iterable[Any]) -> tuple[Any, ...]:
     """The keys of several attribute values."""
-    return tuple(map(attr_key, values))
+    return tuple([attr_key(value) if isinstance(value, (float, bool)) else value for value in values])
 
 
 def make(op: str, *args: Term, **attrs: Any) -> Term:
@@ -321,7 +321,7 @@ def make(op: str, *args: Term, **attrs: Any) -> Term:
 
 def _interned(op_row: Op, args: tuple[Term, ...], pairs: Attrs) -> Term:
     """The term with these operands and attributes, the one there is or a new one."""
-    key = (op_row.name, args, attrs_key(value for _, value in pairs))
+    key = (op_row.name, args, attrs_key([value for _, value in pairs]))
     found = _TERMS.get(key)
     if found is not None:
         return found

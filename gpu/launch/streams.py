@@ -9,6 +9,7 @@ from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Kernel
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.families.base import Job
+from eqsat.gpu.families.held import dtype_of, form_of
 from eqsat.gpu.table.streams import StreamForm, StreamTile, ranked_streams
 from eqsat.gpu.table.targets import target
 from eqsat.program.core import Node
@@ -62,8 +63,6 @@ def _walks_of(
     outputs: tuple[Node, ...], inputs: tuple[Node, ...], arch: str, units: int, exact: bool
 ) -> tuple[str, ...]:
     """The same; the kernels of equal layers have equal nodes."""
-    from eqsat.gpu.families.stream import dtype_of, form_of  # generators: most reports need none
-
     _, found = in_fewest_passes(outputs, inputs, corrected=not exact)
     form, dtype = form_of(found), dtype_of(found)
     tiles = ranked_streams(target(arch), form, dtype, units)

@@ -24,19 +24,17 @@ from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.contraction.epilogue import Epilogue, Sums, epilogue
 from eqsat.gpu.families.contraction.operands import Operand, element_of, in_lds, operand
+from eqsat.gpu.families.held import dtype_of, elements_of, form_of
 from eqsat.gpu.families.stream.examples import examples
 from eqsat.gpu.families.stream.slices import Sliced, may_be_sliced, parts_of, unscaled
-from eqsat.gpu.families.stream.walk import elements_of, of_products, walk
-from eqsat.gpu.table.streams import StreamForm, StreamLds, StreamTile, WalkForm, legal_streams, ranked_streams
+from eqsat.gpu.families.stream.walk import of_products, walk
+from eqsat.gpu.table.streams import StreamLds, StreamTile, legal_streams, ranked_streams
 from eqsat.gpu.table.targets import Target
 from eqsat.streams.shifts import in_fewest_passes
 from eqsat.streams.stream import NotAStream, Stream, walks
 
 _TILE_ROWS_TOGETHER = 8
 """Rows of tiles that run through all columns together, so that the second cache level serves both operands."""
-
-_TOTALS = ("float32", "float16", "bfloat16")
-"""Types of totals, all computed in float."""
 
 
 def generate(job: Job, target: Target, exact: bool = False) -> Kernel:
@@ -112,39 +110,6 @@ def sliced(job: Job, target: Target) -> Sliced | None:
     storage = dict.fromkeys(parts, "float32")
     kernel = _generated(replace(job, outputs=parts, storage=storage), [unscaled(stream)], tile, target, slices)
     return Sliced(kernel, parts, slices, stream) if kernel else None
-
-
-def form_of(found: Sequence[Stream]) -> StreamForm:
-    """What the kernel of these walks holds."""
-    forms = [
-        WalkForm(
-            length=x.length,
-            depths=tuple(node.attrs[2] for node in x.inner),
-            products=len(x.products),
-            elements=len(elements_of(x)),
-            totals=len(x.totals),
-            passes=x.passes,
-            statistics=sum(not s.of_rows for s in x.statistics),
-        )
-        for x in found
-    ]
-    return StreamForm((found[0].batch, found[0].rows, found[0].width), tuple(forms))
-
-
-def dtype_of(found: Sequence[Stream]) -> str:
-    """The type of all operands.
-
-    Raises:
-        NotLowerable: they differ, or totals are not floating.
-    """
-    products = [x for stream in found for x in stream.products]
-    multiplied = [*(x.node for x in products), *(node for stream in found for node in stream.inner)]
-    dtypes = {x.element.dtype for x in products} | {a.dtype for node in multiplied for a in node.args}
-    if len(dtypes) != 1:
-        raise NotLowerable(f"operands of products are of several types: {sorted(dtypes)}")
-    if any(x.node.dtype not in _TOTALS for stream in found for x in stream.totals):
-        raise NotLowerable("a total is of a type that is not computed in float")
-    return dtypes.pop()
 
 
 def _generated(job: Job, found: Sequence[Stream], tile: StreamTile, target: Target, slices: int = 1) -> Kernel | None:

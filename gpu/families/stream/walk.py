@@ -15,6 +15,7 @@ from eqsat.gpu.code.output_places import places
 from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, Lanes, Lowering, Special, Traffic, at_place, literal, stored
 from eqsat.gpu.families.base import Job
 from eqsat.gpu.families.contraction.epilogue import scaled
+from eqsat.gpu.families.held import Factor, element_key, elements_of
 from eqsat.gpu.families.row.passes import WIDTHS, Writes, evaluated
 from eqsat.gpu.table.limits import KEPT_REGISTERS
 from eqsat.gpu.table.streams import StreamTile
@@ -27,9 +28,6 @@ _SUM = "float"
 
 _BLOCK_OF_ALL_COLUMNS = "tile_n == 0"
 """The blocks that write what does not depend on the columns of products."""
-
-Factor = tuple[tuple[Node, float], ...]
-"""The corrections of an accumulator."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,7 @@ class Walk:
         """The accumulators of a pass that take corrections, or those that do not."""
         members = self._members(i, corrected)
         totals = [self._total(x) for x in members if not x.is_product]
-        made = [e for e in self.elements if any(x.is_product and _key(x) == e for x in members)]
+        made = [e for e in self.elements if any(x.is_product and element_key(x) == e for x in members)]
         region = Region([self.b, self.line, self.q], self.job.index_type)
         read = Read()
         with region.unrolled(self.u):
@@ -385,15 +383,6 @@ def _part(total: Total) -> str:
 
 def _factor(j: int) -> str:
     return f"factor{j}"
-
-
-def _key(x: Accumulator) -> tuple[Node, Factor]:
-    return x.element, x.corrections
-
-
-def elements_of(stream: Stream) -> list[tuple[Node, Factor]]:
-    """The different left operands of products."""
-    return list(dict.fromkeys(_key(x) for x in stream.products))
 
 
 # --- outputs that are no products -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterator, Mapping
+from weakref import WeakKeyDictionary
 
 from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.form import Form
@@ -121,7 +122,7 @@ def _kinds(term: Term, leaves: Container[Term | None] = ()) -> Iterator[object]:
     """The kinds of a term that is an operator, or a run of one view and more, down to `leaves`."""
     runs = list(_views(term, leaves))[1:]
     if not runs:
-        yield term.op, term.attrs, *_type(term), len(term.args)
+        yield _operator(term)
     for base, layout in runs:
         yield layout, *_type(base), *_type(term)
 
@@ -134,12 +135,24 @@ def _views(term: Term, leaves: Container[Term | None] = ()) -> Iterator[tuple[Te
         yield base, layout
         if not row(base.op).view or not base.size or (base is not term and base in leaves):
             return
-        (operand,) = base.args
-        read, lower = make("In", ("", operand.size, operand.dtype)), row(base.op).lower
+        own = _own_layout(base)
+        layout = layout if own is None else compose(own, layout)
+        (base,) = base.args
+
+
+_OWN: WeakKeyDictionary[Term, Layout | None] = WeakKeyDictionary()
+"""What `_own_layout` found, while a program holds the view: candidates are compared with many terms each."""
+
+
+def _own_layout(view: Term) -> Layout | None:
+    """The layout by which a view reads its operand; None if it reads all of it in order."""
+    if view not in _OWN:
+        (operand,) = view.args
+        read, lower = make("In", ("", operand.size, operand.dtype)), row(view.op).lower
         assert lower is not None
-        view = lower(base, [read])
-        layout = layout if view is read else compose(view.attrs[0], layout)
-        base = operand
+        made = lower(view, [read])
+        _OWN[view] = None if made is read else made.attrs[0]
+    return _OWN[view]
 
 
 def _binding(result: Term, term: Term, node: Written) -> Binding | None:
@@ -171,9 +184,14 @@ def _alike(wanted: Term, at: Term, node: Written) -> list[tuple[Term, Term]] | N
         *_, (base, layout) = _views(wanted, node.args)
         same = [own for own, by in _views(at) if own is not at and by == layout and _type(own) == _type(base)]
         return [(base, same[-1])] if same and _type(wanted) == _type(at) else None
-    if next(_kinds(wanted)) != next(_kinds(at)):
+    if wanted is not at and _operator(wanted) != _operator(at):
         return None
     return list(zip(wanted.args, at.args, strict=True))
+
+
+def _operator(term: Term) -> tuple[object, ...]:
+    """Equal for terms that apply the same operator to as many operands, with results of the same type."""
+    return term.op, term.attrs, *_type(term), len(term.args)
 
 
 def _type(term: Term) -> tuple[Shape, str]:
