@@ -8,7 +8,7 @@ then turned into a layout again, and accepted only if that equals the original.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from typing import NamedTuple
@@ -244,7 +244,7 @@ def channels_ordered(layout: Layout, n_in: int, groups: int) -> Ordered | None:
     steps = row_major(sizes)
     own = dict(zip(channels, steps, strict=False))
     dims = [(size, own.get(i, 0)) for i, (size, _) in enumerate(layout.dims)]
-    axes = [replace(axis, stride=step) for axis, step in zip(spatial, steps[len(channels) :], strict=True)]
+    axes = [axis._replace(stride=step) for axis, step in zip(spatial, steps[len(channels) :], strict=True)]
     count = prod(sizes[: len(channels)])
     shape = (1, count, *sizes[len(channels) :])
     return Ordered(strided(layout.offset, moved), masked(0, dims, axes, layout.fill), shape)
