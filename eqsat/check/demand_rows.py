@@ -28,7 +28,6 @@ from eqsat.check.wanted import (
     Demand,
     Sums,
     Wanted,
-    count_of,
     everything,
     indices,
     length_of,
@@ -178,10 +177,6 @@ def _places(term: Term, axes: Sequence[int], demand: Demand) -> Array:
 
 def _reshape_needs(term: Term, demand: Demand) -> list[Demand]:
     (x,) = term.args
-    if term.size == 0:
-        return [everything(x)]
-    if count_of(term, demand) == 0:
-        return [((np.arange(0),) * x.ndim)]
     need: list[Wanted] = [None] * x.ndim
     for source, result in reshape_groups(term):
         if _one_to_one(source, result, x.shape, term.shape):
@@ -222,8 +217,6 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
     shape = [length_of(w, n) for w, n in zip(demand, term.shape, strict=True)]
     if all(w is None for w in demand):
         return array.reshape(term.shape)
-    if prod(shape) == 0:
-        return np.empty(shape, array.dtype)
     (need,) = _reshape_needs(term, demand)
     # Each group before this one is a single axis by now.
     for at, (source, result) in enumerate(reshape_groups(term)):
@@ -390,11 +383,8 @@ def _reduce_needs(term: Term, demand: Demand) -> list[Demand]:
 
 
 def _reduce_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
-    """An axis that is kept may be wanted without its one element, by a slice of a concatenation with other values."""
     (x,) = _typed_args(args, own)
-    axes, keep = term.attr("axes"), term.attr("keepdims")
-    made = reduce(term.attr("kind"), x, axes, keep).astype(dtype, copy=False)
-    return selected(made, tuple(None if i in axes else w for i, w in enumerate(demand)), demand) if keep else made
+    return reduce(term.attr("kind"), x, term.attr("axes"), term.attr("keepdims")).astype(dtype, copy=False)
 
 
 def _reduce_linear(term: Term) -> Iterable[int]:

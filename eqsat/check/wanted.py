@@ -86,8 +86,8 @@ def indices(wanted: Wanted, n: int) -> Array:
 
 
 def empty(term: Term, demand: Demand, dtype: np.dtype) -> Array:
-    """An array as large as what is wanted of a term."""
-    return np.empty([length_of(w, n) for w, n in zip(demand, term.shape, strict=True)], dtype)
+    """What is wanted of a term where this reads none of its elements: an array of none, or sums of none."""
+    return np.zeros([length_of(w, n) for w, n in zip(demand, term.shape, strict=True)], dtype)
 
 
 def selected(array: Array, have: Demand, want: Demand) -> Array:

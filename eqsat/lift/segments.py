@@ -349,7 +349,7 @@ def _stand_in(number: int, size: int, dtype: str) -> ConstArray:
     array = np.zeros(size, np_dtype(dtype))
     array[0], array[1] = number % _DIGITS + 1, number // _DIGITS
     array.flags.writeable = False  # otherwise it would be copied
-    distinguish(array, f"stand-in {number} {size} {dtype}")
+    distinguish(array, lambda: f"stand-in {number} {size} {dtype}")
     return ConstArray(array)
 
 

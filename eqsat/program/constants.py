@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.mapped import release
 from eqsat.base.numerics import Array, Precision, dtype_name, np_dtype
 from eqsat.layout.arithmetic import Layout, compose, strided
 from eqsat.program.evaluation import evaluate, read, strided_view
 from eqsat.program.node import MOVES, Node, flops, is_elementwise, is_folded, make, substitute, topological
 from eqsat.program.sizes import FOLDED_WORK
-from eqsat.program.term import ConstArray, distinguish
+from eqsat.program.term import ConstArray, distinguish, named
 
 RUN = 1 << 18
 """Elements in a run, about: 2 MiB in float64."""
@@ -92,6 +93,7 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
     for node in order:
         moved[node] = node.op in MOVES and all(moved[a] for a in node.args)
     nodes = _to_fold(roots, order, constant)
+    computed = _Named(precision, known, moved)
     folded: dict[Node, Node] = {}
     given = {node for node in order if node.op == "Const"}
 
@@ -102,26 +104,37 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
         if value is None:
             rest.append(node)
         else:
-            folded[node] = _computed(node, np.ascontiguousarray(value), precision, known)
+            folded[node] = computed.node(node, np.ascontiguousarray(value))
     with np.errstate(all="ignore"):
         for node, value in zip(rest, evaluate(rest, {}, known, precision=precision), strict=True):
             own = np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
-            folded[node] = _computed(node, own, precision, known)
+            folded[node] = computed.node(node, own)
     for node in given:
         release(known[node.attrs[0]])
     origins = {made: node for node, made in folded.items() if made.op == "Const" and made not in given}
     return Folded(tuple(substitute(roots, folded)), known, origins)
 
 
-def _computed(node: Node, value: Array, precision: Precision, constants: dict[str, Array]) -> Node:
-    """The node of a constant that was computed, known by how it was: to read a large one takes as long again."""
-    order = topological([node])
-    place = {each: i for i, each in enumerate(order)}
-    made = [(each.op, each.attrs, [place[a] for a in each.args]) for each in order]
-    value.flags.writeable = False  # nobody else holds it, so that it need not be copied
-    constant = ConstArray(value)
-    distinguish(constant.array, f"{precision} {made}")
-    return constant_node(constant, constants)
+class _Named:
+    """Constants that were computed, known by how they were: to read a large one takes as long as to compute it."""
+
+    def __init__(self, precision: Precision, known: dict[str, Array], moved: Mapping[Node, bool]) -> None:
+        self._precision, self._known, self._moved = precision, known, moved
+        self._names: dict[Node, str] = {}
+
+    def node(self, node: Node, value: Array) -> Node:
+        """The node of a constant with the value that was computed for another node."""
+        value.flags.writeable = False  # nobody else holds it, so that it need not be copied
+        constant = ConstArray(value)
+        distinguish(constant.array, lambda: self._name(node))
+        return constant_node(constant, self._known)
+
+    def _name(self, node: Node) -> str:
+        """What is only moved has the same bits at every precision."""
+        for each in operands_first([node], self._names):
+            how = "" if self._moved[each] else self._precision
+            self._names[each] = named(f"{how} {each.op} {each.attrs} {[self._names[a] for a in each.args]}")
+        return self._names[node]
 
 
 def _to_fold(roots: Sequence[Node], order: Sequence[Node], constant: Mapping[Node, bool]) -> list[Node]:

@@ -44,11 +44,11 @@ def spec_of(shape: Shape, dtype: str) -> str:
 
 
 class ConstArray:
-    """An immutable array, compared and hashed by its contents.
+    """An immutable array, compared and hashed by its contents, or by the name that `distinguish` has given it.
 
     Attributes:
         array: the read-only values, C-contiguous.
-        digest: hexadecimal digest of dtype and flat values; the shape is not part of it.
+        digest: hexadecimal digest of dtype and flat values, or of the name; the shape is not part of it.
     """
 
     def __init__(self, array: Array) -> None:
@@ -91,11 +91,16 @@ def _digest(array: Array) -> str:
     return digest
 
 
-def distinguish(array: Array, name: str) -> None:
+def distinguish(array: Array, name: Callable[[], str]) -> None:
     """Let a large array be known by its name, which no array of other values has: to read it takes time. Where it is
     the memory of one that is known already, it stays known as that."""
     if array.nbytes >= _LARGE_BYTES and _known(array) is None:
-        _remember(array, hashlib.sha256(name.encode(), usedforsecurity=False).hexdigest()[:32])
+        _remember(array, named(name()))
+
+
+def named(name: str) -> str:
+    """The digest of a name."""
+    return hashlib.sha256(name.encode(), usedforsecurity=False).hexdigest()[:32]
 
 
 def _place(array: Array) -> tuple[int, int, str]:

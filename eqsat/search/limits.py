@@ -185,7 +185,8 @@ class Search:
         share of both, but at most `left`.
 
         It is the largest of the first ones whose seconds suffice, where `expected(nodes)` are needed: what begins last
-        is then short, so that no process waits long for another. Where they do not suffice for the first, it is that.
+        is then short, so that no process waits long for another. Where they do not suffice for the first, it is that
+        one: those behind it gain less for their time.
         """
         seconds = [min(left, self.of_form(left + elsewhere, size, waiting)) for size in waiting]
         suffice = takewhile(lambda i: seconds[i] >= expected(waiting[i]), range(len(waiting)))

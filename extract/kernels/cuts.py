@@ -323,7 +323,8 @@ def sums_in_two_ways(cuts: Iterable[Cut]) -> bool:
 
 
 def parts(cuts: Iterable[Cut]) -> Iterator[Cut]:
-    """Every cut inside the given ones, once, depth first, readers first. Cuts that operands share are one object."""
+    """Every cut inside the given ones, once, depth first, readers first. Cuts that operands share are one object; they
+    must live as long as the walk."""
     seen: set[int] = set()
     stack = list(cuts)[::-1]
     while stack:

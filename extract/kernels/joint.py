@@ -215,7 +215,7 @@ class _Joiner:
             return True
         missing, own = self.facts.computed & ~leaves, 1 << cut.cls
         instead = [x.leaves for x in pool.get(reader, ()) if x.inner & own]
-        return all(leaves & missing for leaves in instead)
+        return all(each & missing for each in instead)
 
     def _most_saving(self, joints: Iterable[Joint]) -> list[Joint]:
         """The cheapest joint kernel for each set of outputs and computed leaves, those that save most first."""

@@ -120,7 +120,6 @@ class Relaxation:
                     rows.add([n + c, n + d], [1.0, -1.0], -math.inf, 0.0)
                 else:
                     rows.add([*nodes, n + d], [1.0] * len(nodes) + [-1.0], -math.inf, 0.0)
-
         return rows
 
     def _of_cuts(self, cuts: list[Cut]) -> Arrays:

@@ -177,7 +177,7 @@ def solve(
         _solve_whole(search, effort)
     else:
         search.raise_bound(at_least, exact=True)
-        if not search.proven:
+        if not search.done:
             _solve_whole(search, effort)
     assert search.choice is not None
     return Solution(
@@ -186,7 +186,7 @@ def solve(
         lower_bound=search.bound,
         optimal=search.proven,
         seconds=time.monotonic() - search.start,
-        hurried=search.hurried and not search.proven,
+        hurried=search.hurried and not search.done,
         stats=search.stats,
     )
 
@@ -234,7 +234,7 @@ def _solve_parts(
     for part, small in zip(parts, searches, strict=True):
         assert small.choice is not None
         choice |= part.extend(small.choice)
-    search.hurried = search.hurried or any(small.hurried and not small.proven for small in searches)
+    search.hurried = search.hurried or any(small.hurried and not small.done for small in searches)
     return choice, sum(small.bound for small in searches)
 
 

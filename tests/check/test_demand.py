@@ -202,3 +202,9 @@ def test_a_channel_of_a_grouped_convolution_reads_its_weights_alone() -> None:
     assert list(rows) == [13, 14, 33, 34]
     assert isinstance(channels, np.ndarray)
     assert list(channels) == [3, 4, 5, 9, 10, 11]
+
+
+def test_a_sum_of_nothing_is_zero() -> None:
+    x = ops.input("x", (0, 3), "float32")
+    (sums,) = Demanded({x: (Sums(np.ones((2, 0))), None)}).run({"x": np.zeros((0, 3), np.float32)})
+    assert sums.tolist() == [[0.0] * 3] * 2

@@ -317,13 +317,13 @@ def test_large_arrays_are_known_by_the_names_that_they_are_given() -> None:
     large, alike, small, equal = (np.zeros(n, np.int64) for n in (1 << 14, 1 << 14, 8, 8))
     for array, name in ((large, "one"), (alike, "two"), (small, "one"), (equal, "two")):
         array.flags.writeable = False
-        distinguish(array, name)
+        distinguish(array, lambda name=name: name)
     again = np.zeros(1 << 14, np.int64)
     again.flags.writeable = False
-    distinguish(again, "one")
+    distinguish(again, lambda: "one")
     assert ConstArray(large) != ConstArray(alike)
     assert ConstArray(large) == ConstArray(again)
     assert ConstArray(large.reshape(2, -1)).digest == ConstArray(large).digest
-    distinguish(large.reshape(2, -1), "two")
+    distinguish(large.reshape(2, -1), lambda: "two")
     assert ConstArray(large) == ConstArray(again), "what is known stays known as that"
     assert ConstArray(small) == ConstArray(equal)
