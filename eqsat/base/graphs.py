@@ -26,7 +26,7 @@ def operands_first(
         leaves: nodes at which the walk stops; they are not in the result. A set or a mapping is not copied.
         operands: the operands to go on with, asked once for each node in the result; by default all that it has.
     """
-    builtin = isinstance(leaves, dict | set)  # asking for these alone takes a tenth of the time
+    builtin = isinstance(leaves, dict | set)  # asking for these takes less time than for abstract classes
     known = leaves if not leaves or builtin or isinstance(leaves, Set | Mapping) else set(leaves)
     seen: set[O] = set()
     order: list[O] = []

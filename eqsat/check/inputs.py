@@ -16,7 +16,7 @@ SEED = 0
 
 DRAWN = 262_139
 """Most elements that are drawn for an input; a larger one repeats them. A prime, so that no dim divides it. To draw as
-many takes two milliseconds, and a part compares samples of so large an input."""
+many takes a few milliseconds, and a part compares samples of so large an input."""
 
 KEPT = 16
 """The values of so many inputs of a part are kept for other parts, for each type and point: 1 MB each in float32."""

@@ -42,7 +42,7 @@ class After:
         check_per_node, check_per_weight: reserved for it if that is more, for each node and each weight of the parts
             that change: even the least comparison of many parts takes some time. With a limit of 8 s, 600 nodes with 31
             million weights in MaxViT took 0.2 to 0.4 s, 30 and 34 million in BERT and CLIP (150 and 190 nodes) 0.4 to
-            0.5 s, 306 nodes with 38 million in PNASNet 0.8 to 1.5 s.
+            0.5 s; 306 nodes with 35 million in PNASNet take 0.6 to 0.7 s at least on cores half as fast.
         check_most: the most that is reserved for it, as a share of the limit.
         explain_per_node: reserved for the steps, for each node of the parts that change, but at most what `EXPLAINING`
             gives them: 306 nodes of PNASNet took 0.3 to 0.8 s, 561 of BART 0.8 to 1.2 s.

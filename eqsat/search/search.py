@@ -133,14 +133,19 @@ def search(
     """
     sizes, weights = problem.sizes(), problem.weights()
     copies = Counter(part.form for part in problem.parts)
-    forms = sorted(sizes, key=lambda form: sizes[form] / copies[form])  # first what gains most for its time
+    forms = sorted(sizes, key=lambda form: sizes[form] / copies[form])  # most copies first: no prices yet
+
+    def by_form(covers: Sequence[Solved]) -> dict[Form, Solved]:
+        return dict(zip(forms, covers, strict=True))
+
     work = _Work(
         [problem.sought(form) for form in forms],
         [sizes[form] for form in forms],
         [weights[form] for form in forms],
         [copies[form] for form in forms],
         run,
-        *(lambda covers, tell=tell: tell(dict(zip(forms, covers, strict=True))) for tell in (as_written, meanwhile)),
+        lambda covers: as_written(by_form(covers)),
+        lambda covers: meanwhile(by_form(covers)),
     )
     work.reserve(0, 0)
     with Crew(problem.asked, work.sizes, run) as crew:
@@ -153,7 +158,7 @@ class _Work:
     """The forms to search, and the time for it.
 
     Attributes:
-        sought: the forms, in the order in which they are searched where there is no time for all.
+        sought: the forms, in the order in which they are covered as written; `order` is that of their search.
         sizes: the nodes of each.
         weights: the elements of all constants in the parts of each.
         copies: the parts of each.

@@ -147,7 +147,7 @@ class Factors(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Core:
     """The product inside a cut, or the products of a stream. Two cuts may share it, so it is compared by identity.
-    Never changed; frozen, it would take twice as long to make.
+    Never changed; frozen, it would take several times as long to make.
 
     Attributes:
         products: each with its operands, all or none turned; `dims` are the (B, M, K, N) of all, as they are computed.

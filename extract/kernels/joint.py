@@ -36,7 +36,7 @@ Pool = Mapping[int, Sequence["Joint"]]
 
 @dataclass(slots=True, eq=False)
 class Joint:
-    """Cuts of different classes in one kernel. Never changed; frozen, it would take twice as long to make.
+    """Cuts of different classes in one kernel. Never changed; frozen, it would take several times as long to make.
 
     Attributes:
         cuts: one for each output, in order of classes.

@@ -274,10 +274,9 @@ def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
     members, given = parts(problem, run)
     began: list[Sought] = []
     assert members.each(lambda sought, seconds, run: began.append(sought), given) == [None] * len(given)
-    assert sorted(map(id, began)) == sorted(id(sought) for (sought,) in given)
-    sizes = [len(sought.source.nodes) for sought in began]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] > sizes[-1]
+    sizes = [len(sought.source.nodes) for (sought,) in given]
+    assert sizes[0] < sizes[-1]
+    assert began == [given[i][0] for i in sorted(range(len(given)), key=lambda i: -sizes[i])], "equal ones in turn"
 
 
 def test_what_is_worthwhile_comes_before_what_is_begun_and_that_before_the_rest(
