@@ -49,6 +49,14 @@ ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THR
 serving = False
 """Whether this process is itself a worker."""
 
+
+def processors() -> int:
+    """Processors that this process may use; one in a worker, as there is one of those for each."""
+    if serving:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 _HEADER = struct.Struct("<QQ")
 """Before each message: the number of its request, and its length in bytes."""
 

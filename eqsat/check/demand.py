@@ -95,6 +95,7 @@ class Demanded:
 
     Attributes:
         demand: the demand for each needed term.
+        constant, only_moved: whether a term is computed, or only moved, from constants alone.
         flops: the approximate cost of the evaluation, in arithmetic operations of products.
     """
 
@@ -102,12 +103,12 @@ class Demanded:
         self.wanted, self.exact, self.native = wanted, exact, native
         self.order = topological(wanted)
         self.constant: dict[Term, bool] = {}
-        self._moved: dict[Term, bool] = {}
+        self.only_moved: dict[Term, bool] = {}
         for term in self.order:
             varies = term.op in ("input", "opaque")
             self.constant[term] = not varies and all(self.constant[a] for a in term.args)
             moves = row(term.op).view or term.op == "concat"
-            self._moved[term] = term.op == "constant" or (moves and all(self._moved[a] for a in term.args))
+            self.only_moved[term] = term.op == "constant" or (moves and all(self.only_moved[a] for a in term.args))
         self.demand: dict[Term, Demand] = {}
         self.needs: dict[Term, list[Demand]] = {}
         self.flops = 0
@@ -154,9 +155,13 @@ class Demanded:
         passes = row_of(term).linear(term) if linear else ()
         return tuple(None if isinstance(w, Sums) and i not in passes else w for i, w in enumerate(demand))
 
+    def as_stored(self, term: Term, demand: Demand) -> bool:
+        """Whether a demand for a term is one for elements of constants as they are."""
+        return self.only_moved[term] and not any(isinstance(w, Sums) for w in demand)
+
     def _whole(self, term: Term, demand: Demand) -> Demand:
         """The demand, or one for all elements of constants that are only moved, if not many more."""
-        if not self._moved[term] or term.op == "constant" or any(isinstance(w, Sums) for w in demand):
+        if not self.as_stored(term, demand) or term.op == "constant":
             return demand
         worth = term.size <= min(_SPARE * count_of(term, demand), _SPARE_ELEMENTS)
         return everything(term) if worth else demand
@@ -244,8 +249,10 @@ class _Run:
         if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
             own = row_of(term).run(term, args, [], demand, np_dtype(term.dtype))
             return self.moved.of(own, self.rng)  # widened by its readers, block by block, like other constants
-        known = self.d.constant[term] and self.moved is None and (not self.d.exact or term in self.d.native)
-        precision: Precision = "native" if known else self.precision
+        known = self.d.constant[term] and (not self.d.exact or term in self.d.native)
+        # What is only moved is widened by its readers, too: they want less of it.
+        stays = self.moved is None and (known or self.d.as_stored(term, demand))
+        precision: Precision = "native" if stays else self.precision
         dtype = np_dtype(at_precision(term.dtype, precision))
         if term.op == "opaque":
             return self._opaque(term, args).astype(dtype, copy=False)

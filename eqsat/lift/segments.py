@@ -212,6 +212,8 @@ class _Instance:
             return
         digest = leaf.attrs[0]
         self.values[leaf] = _flat(self.part.constants.get(digest, self.core.constants.get(digest)))  # type: ignore[arg-type]
+        if viewed(digest) != digest:
+            distinguish(self.values[leaf], lambda: digest)  # a copy, in another order
         if self._anonymous and leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2:
             constant = _stand_in(number, leaf.size, leaf.dtype)
         elif viewed(digest) != digest:  # terms identify constants by their values

@@ -23,7 +23,7 @@ from eqsat.layout.arithmetic import Axis, Digits, Fill, Layout, compose, of_broa
 from eqsat.layout.form import in_two
 from eqsat.layout.map import CACHE_SIZE
 from eqsat.program import ops
-from eqsat.program.term import Shape, Term
+from eqsat.program.term import Shape, Term, distinguish
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +202,16 @@ def _index(layout: Layout, shape: Shape) -> tuple[Term, Term | None]:
     if index is None or (valid is None and layout.masked):
         places = layout.index()
         if layout.masked:
-            valid = _VALID[key] = _constant(places >= 0, shape)
+            valid = _VALID[key] = _constant(places >= 0, shape, f"valid {layout}")
             np.maximum(places, 0, out=places)
-        index = _INDICES[key] = _constant(places, shape)
+        index = _INDICES[key] = _constant(places, shape, f"index {layout}")
     return index, valid
 
 
-def _constant(own: Array, shape: Shape) -> Term:
+def _constant(own: Array, shape: Shape, name: str) -> Term:
     """A constant of values that nobody else has; it would copy them if they could be written to."""
     own.flags.writeable = False
+    distinguish(own, lambda: name)
     return ops.constant(own.reshape(shape))
 
 

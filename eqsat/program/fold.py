@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import COMPARE, ELEMENTWISE, FLOATS, itemsize
 from eqsat.program import ops
 from eqsat.program.ir import Program, evaluated
 from eqsat.program.sizes import FOLDED_WORK, takes_memory
-from eqsat.program.term import Shape, Term, make, rebuilt, topological
+from eqsat.program.term import ConstArray, Shape, Term, distinguish, make, named, rebuilt, topological
 
 LIMIT = 1 << 26
 """Elements beyond which nothing is folded, nor anything that is computed from it: 256 MiB in float32."""
@@ -104,7 +105,21 @@ def _computable(term: Term) -> bool:
 
 
 def _computed(term: Term) -> Term:
-    return _constant(evaluated([term], {})[0], term)
+    """The constant of a term, known by the term: to read a large array takes longer than to compute most."""
+    (value,) = evaluated([term], {})
+    if value.base is None:
+        value.flags.writeable = False  # nobody else holds it, so that it need not be copied
+    constant = ConstArray(np.ascontiguousarray(value).reshape(term.shape))
+    distinguish(constant.array, lambda: _name(term))
+    return ops.constant(constant.array)
+
+
+def _name(term: Term) -> str:
+    names: dict[Term, str] = {}
+    for each in operands_first([term], names):
+        how = each.attr("value").digest if each.op == "constant" else each.attrs
+        names[each] = named(f"{each.op} {each.shape} {each.dtype} {how} {[names[a] for a in each.args]}")
+    return names[term]
 
 
 def _constant(value: np.ndarray, term: Term) -> Term:

@@ -28,6 +28,7 @@ import numpy as np
 from eqsat.base.graphs import operands_first
 from eqsat.base.mapped import blocks
 from eqsat.base.numerics import SHORT, Array, dtype_name, np_dtype
+from eqsat.base.worker import processors
 from eqsat.errors import InputError, unknown
 from eqsat.program import shapes
 
@@ -141,8 +142,7 @@ def digest_all(arrays: Iterable[Array]) -> None:
             while True:
                 _digest(large.pop())  # not by a constant: all constants share one lock for what they cache
 
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_MOST_THREADS, processors) - 1)]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_MOST_THREADS, processors()) - 1)]
     for thread in threads:
         thread.start()
     work()

@@ -16,7 +16,6 @@ that there is time for.
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import threading
@@ -27,10 +26,9 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-from eqsat.base import worker
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.time_budget import TimeBudget
-from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker, packed
+from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker, packed, processors
 from eqsat.egraph.pool import start
 from eqsat.egraph.saturate import warm_up
 from eqsat.errors import EqsatError, InputError
@@ -52,14 +50,7 @@ so many seconds each; at least so many if there is any time."""
 _POLL_SECONDS = 0.05
 
 
-def _processors() -> int:
-    """Processors that this process may use; one in a worker process, as there is one of those for each."""
-    if worker.serving:
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_SEARCHERS = Pool("eqsat.search.crew:Searching", most=max(1, _processors() - 1), environment=ONE_THREAD)
+_SEARCHERS = Pool("eqsat.search.crew:Searching", most=max(1, processors() - 1), environment=ONE_THREAD)
 
 
 def start_early(kinds: int, memory: int, seconds: float) -> None:
@@ -279,7 +270,7 @@ def _others(asked: Asked, sizes: Sequence[int], run: Runner) -> int:
 
 def _allowed(wanted: int, memory: int) -> int:
     """How many of so many processes the machine and the limit on memory allow, this one included."""
-    return max(1, min(wanted, _processors(), memory // limits.TOGETHER.memory))
+    return max(1, min(wanted, processors(), memory // limits.TOGETHER.memory))
 
 
 def _content(message: tuple[str, Any]) -> tuple[Any, Mapping[str, float]]:

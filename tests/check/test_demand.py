@@ -208,3 +208,17 @@ def test_a_sum_of_nothing_is_zero() -> None:
     x = ops.input("x", (0, 3), "float32")
     (sums,) = Demanded({x: (Sums(np.ones((2, 0))), None)}).run({"x": np.zeros((0, 3), np.float32)})
     assert sums.tolist() == [[0.0] * 3] * 2
+
+
+def test_constants_that_are_only_moved_are_widened_where_they_are_read() -> None:
+    """Their sums are those of float64, whatever their own type holds."""
+    parts = [ops.constant(RNG.standard_normal((64, 8)).astype(dtype)) for dtype in [np.float16] * 3]
+    joined = ops.transpose(ops.concat(parts, 0), (1, 0))
+    values = np.concatenate([part.attr("value").array for part in parts]).T.astype(np.float64)
+    x = RNG.standard_normal((192, 2)).astype(np.float16)
+    product = ops.matmul(joined, ops.input("x", (192, 2), "float16"))
+    some, weights = np.array([1, 6]), RNG.standard_normal((3, 192))
+    demanded = Demanded({joined: (some, Sums(weights)), product: (some, None)}, exact=True)
+    sums, found = demanded.run({"x": x})
+    np.testing.assert_allclose(sums, values[some] @ weights.T, rtol=1e-13)
+    np.testing.assert_allclose(found, values[some] @ x.astype(np.float64), rtol=1e-13)

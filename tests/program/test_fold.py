@@ -212,3 +212,24 @@ def test_what_adds_up_repeated_constants_adds_in_the_order_of_the_program(functi
     program = Program((), {"y": made[function]()})
     (want,), (found,) = program.run({}).values(), fold_source(program).program.run({}).values()
     assert same_bits(found, want)
+
+
+def test_large_constants_are_known_by_how_they_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read one for its digest takes longer than to compute it."""
+    first, second = drawn(300, 100), drawn(300, 100, seed=1)
+    assert len({first, second}) == 2  # their digests are known
+
+    def refuse(array: np.ndarray) -> str:
+        raise AssertionError(f"{array.shape} is hashed")
+
+    monkeypatch.setattr("eqsat.program.term._hashed", refuse)
+
+    def folded(c: Term, d: Term) -> Term:
+        program = Program((), {"y": ops.mul(ops.exp(c), ops.transpose(ops.transpose(d, (1, 0)), (1, 0)))})
+        return fold_constants(program)[0].outputs["y"]
+
+    found = folded(first, second)
+    assert found is folded(first, second)
+    assert found is not folded(second, first)
+    want = np.exp(first.attr("value").array) * second.attr("value").array
+    assert same_bits(found.attr("value").array, want)

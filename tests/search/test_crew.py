@@ -55,7 +55,7 @@ def towers() -> eqsat.Program:
 def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     """Two further processes, however small a program is."""
     monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
-    monkeypatch.setattr(crew, "_processors", lambda: 3)
+    monkeypatch.setattr(crew, "processors", lambda: 3)
     pool = Pool("eqsat.search.crew:Searching", most=2)
     monkeypatch.setattr(crew, "_SEARCHERS", pool)
     given = None, None, 1.0, 1, "latency", None, None, False, 1
@@ -166,7 +166,7 @@ def test_several_processes_find_what_one_finds(together: Pool, monkeypatch: pyte
     several = eqsat.optimize(program, time_limit=60)
     assert len(set(asked)) == 2
     assert not together._all, "they end with the search"
-    monkeypatch.setattr(crew, "_processors", lambda: 1)
+    monkeypatch.setattr(crew, "processors", lambda: 1)
     assert outcome(eqsat.optimize(program, time_limit=60)) == outcome(several)
 
 
@@ -234,7 +234,7 @@ def test_a_rest_for_which_next_to_no_time_is_left_does_not_begin() -> None:
 def test_processes_are_started_early_for_many_kinds_of_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Pool("eqsat.search.crew:Searching", most=7)
     monkeypatch.setattr(crew, "_SEARCHERS", pool)
-    monkeypatch.setattr(crew, "_processors", lambda: 4)
+    monkeypatch.setattr(crew, "processors", lambda: 4)
     kinds, enough = limits.TOGETHER.kinds, limits.TOGETHER.seconds
     try:
         for few in (
@@ -256,7 +256,7 @@ def test_a_process_that_was_started_early_takes_part(monkeypatch: pytest.MonkeyP
     pool = Pool("eqsat.search.crew:Searching", most=1)
     monkeypatch.setattr(crew, "_SEARCHERS", pool)
     monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
-    monkeypatch.setattr(crew, "_processors", lambda: 2)
+    monkeypatch.setattr(crew, "processors", lambda: 2)
     crew.start_early(limits.TOGETHER.kinds, MEMORY, 60.0)
     (early,) = pool._all
     problem, run = begun()
@@ -269,7 +269,7 @@ def test_a_process_that_was_started_early_takes_part(monkeypatch: pytest.MonkeyP
 
 
 def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "_processors", lambda: 1)
+    monkeypatch.setattr(crew, "processors", lambda: 1)
     problem, run = begun()
     members, given = parts(problem, run)
     began: list[Sought] = []
@@ -282,7 +282,7 @@ def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_worthwhile_comes_before_what_is_begun_and_that_before_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(crew, "_processors", lambda: 1)
+    monkeypatch.setattr(crew, "processors", lambda: 1)
     problem, run = begun()
     members, given = parts(problem, run)
     order: list[str] = []
@@ -308,7 +308,7 @@ def test_forms_with_most_copies_for_their_size_come_first(monkeypatch: pytest.Mo
         order.append(len(sought.source.nodes))
         return found(sought, seconds, run)
 
-    monkeypatch.setattr(crew, "_processors", lambda: 1)
+    monkeypatch.setattr(crew, "processors", lambda: 1)
     monkeypatch.setattr(search, "cover_written", noted)
     search.search(problem, run)
     sizes, times = problem.sizes(), Counter(part.form for part in problem.parts)
@@ -318,7 +318,7 @@ def test_forms_with_most_copies_for_their_size_come_first(monkeypatch: pytest.Mo
 
 def test_processes_that_are_busy_have_no_time_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
-    monkeypatch.setattr(crew, "_processors", lambda: 3)
+    monkeypatch.setattr(crew, "processors", lambda: 3)
     problem, run = begun()
     monkeypatch.setattr(run, "left", lambda stage: 10.0)
     shares = {}
@@ -334,7 +334,7 @@ def test_processes_that_are_busy_have_no_time_to_spare(monkeypatch: pytest.Monke
 
 
 def test_a_small_program_and_a_short_limit_are_not_worth_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "_processors", lambda: 4)
+    monkeypatch.setattr(crew, "processors", lambda: 4)
     problem, run = begun()
     sizes = list(problem.sizes().values())
     assert sum(sizes) < limits.TOGETHER.nodes
@@ -350,7 +350,7 @@ def test_a_small_program_and_a_short_limit_are_not_worth_a_process(monkeypatch: 
 
 
 def test_another_process_loads_before_it_is_given_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "_processors", lambda: 2)
+    monkeypatch.setattr(crew, "processors", lambda: 2)
     monkeypatch.setattr(crew, "_SEARCHERS", pool := Pool("eqsat.search.crew:Searching", most=1))
     problem, run = begun()
     with Crew(problem.asked, [10, 10], run):
@@ -473,7 +473,7 @@ def test_ctrl_c_reaches_all_processes(together: Pool) -> None:
 
 def test_nobody_waits_for_a_process_that_has_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
-    monkeypatch.setattr(crew, "_processors", lambda: 2)
+    monkeypatch.setattr(crew, "processors", lambda: 2)
     monkeypatch.setattr(crew, "_SEARCHERS", pool := Pool("support.worker_services:Loading", most=1))
     problem, run = begun()
     members, given = parts(problem, run)
