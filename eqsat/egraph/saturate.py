@@ -49,18 +49,12 @@ _GRACE_SHARE, _GRACE_SECONDS = 0.05, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: wall-clock seconds, e-nodes, bytes of address space of the worker, and iterations.
-
-    Attributes:
-        kept: e-nodes of the result. If the last iteration makes more, the result is the e-graph before it, unless that
-            is the source still.
-    """
+    """When to stop: wall-clock seconds, e-nodes, bytes of address space of the worker, and iterations."""
 
     seconds: float = 10.0
     nodes: int = 30_000
     memory: int = MEMORY
     iterations: int | None = None
-    kept: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +418,6 @@ class Saturation:
         """Rules until nothing changes; False when a limit was met first."""
         before, ends = None, [time.monotonic()]
         while True:
-            earlier = self._snapshot
             self._step()
             size = (self._snapshot.n_classes, len(self._snapshot.nodes))
             if self._reached():
@@ -432,9 +425,6 @@ class Saturation:
                 return False
             if size[1] > self._limits.nodes:
                 self._stop = "nodes"
-                kept = self._limits.kept
-                if kept is not None and size[1] > kept and self._growth[-2] != self._growth[0]:
-                    self._snapshot = earlier
                 return False
             if self._iterations == self._limits.iterations:
                 self._stop = "steps"

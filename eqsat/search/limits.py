@@ -109,9 +109,6 @@ class Search:
         of_form_node, of_e_node: the same for an e-graph that has grown far beyond its form, on a device whose kernels
             fuse: for each node of the form and for each e-node. MobileNetV2's largest form has 112 nodes, 2900 e-nodes
             and a cover in 1.0 s, Mamba's 176, 2000 and 1.4 s, NASNet's 354, 1200 and 2.2 s.
-        beyond: times as many e-nodes as there is time to cover that an e-graph may have: it often grows by half in one
-            iteration. PNASNet's cells grow from 282 e-nodes to 376 and 528. In 528 nothing cheaper is found than in
-            376, and covering them takes 1.0 s instead of 0.7 on cores half as fast.
         again: time of the second look besides finding kernels at most, as a multiple of that of the first look.
         begun: share of its expected time that must be left for a second look to begin.
         slower: time of finding kernels within quick limits for the second look at most, as a multiple of that of the
@@ -135,17 +132,16 @@ class Search:
     saturation: float = 0.4
     prefetch: float = 2.0
     more: float = 1.5
-    fused: float = 2e-3
+    fused: float = 2.3e-3
     unfused: float = 5e-4
     of_form_node: float = 5e-3
     of_e_node: float = 3e-4
-    beyond: float = 1.1
     again: float = 3.0
     begun: float = 0.25
     slower: float = 1.5
     uncut: float = 0.5
     gain: float = 1e-3
-    looks: float = 2.75
+    looks: float = 2.4
     per_square: float = 3e-4
     per_node: float = 3e-2
 

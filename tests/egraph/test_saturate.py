@@ -471,19 +471,3 @@ def test_what_is_joined_with_itself_is_not_joined_again_and_again(name: str, axi
     found = saturate(source, allowed(ALL, policy), Limits(seconds=20))
     assert found.stats["stop"] == "saturated"
     assert max(found.size) <= 2 * times * max(source.size)
-
-
-def test_what_an_iteration_makes_beyond_the_nodes_to_keep_is_left_out() -> None:
-    source = snapshot_of(exploding())
-
-    def nodes(limit: int, kept: int | None) -> int:
-        found = Saturation(source, EXPLODING_RULES, Limits(seconds=20, nodes=limit, kept=kept)).run()
-        assert found.stats["stop"] == "nodes"
-        return len(found.nodes)
-
-    growth = Saturation(source, EXPLODING_RULES, Limits(seconds=20, nodes=300)).run().stats["growth"]
-    *_, before, last = (size for _, size in growth)
-    assert len(source.nodes) < before <= 300 < last
-    assert nodes(300, None) == nodes(300, last) == last
-    assert nodes(300, last - 1) == before
-    assert nodes(len(source.nodes), 1) == next(size for _, size in growth if size > len(source.nodes))
