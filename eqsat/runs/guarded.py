@@ -1,7 +1,7 @@
 """Tasks in worker processes: whatever happens there, this process goes on and gets an outcome.
 
-A process that dies, takes too much memory or gives no answer in time is replaced, and the task tried once more. What a
-task raises is its outcome: the same would be raised again.
+A process that dies, takes too much memory or gives no answer in time is replaced, and the task tried once more in what
+is left of its time. What a task raises is its outcome: the same would be raised again.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Processes:
     def done(self, task: Task) -> Outcome:
         """The outcome of a task in one process, or in another if the first is lost."""
         outcome = Outcome(None)
+        left = task.seconds
         for tries in range(1, TRIES + 1):
             begun = time.monotonic()
             with self._pool.lent(task.memory, None, math.inf) as worker:
@@ -57,10 +58,12 @@ class Processes:
                 if self._ended:
                     break
                 self._busy.add(worker)
-                outcome, lost = _tried(task, worker)
+                outcome, lost = _tried(task, worker, left)
                 self._busy.discard(worker)
-            outcome = replace(outcome, tries=tries, seconds=time.monotonic() - begun)
-            if not lost:
+            took = time.monotonic() - begun
+            outcome = replace(outcome, tries=tries, seconds=took)
+            left -= took
+            if not lost or left <= 0:
                 break
         return outcome
 
@@ -75,9 +78,9 @@ class Processes:
         self._pool.close()
 
 
-def _tried(task: Task, worker: Worker) -> tuple[Outcome, bool]:
-    """An outcome, and whether the process was lost with it."""
-    stage, ends = "", time.monotonic() + task.seconds
+def _tried(task: Task, worker: Worker, seconds: float) -> tuple[Outcome, bool]:
+    """An outcome within so many seconds, and whether the process was lost with it."""
+    stage, ends = "", time.monotonic() + seconds
     try:
         worker.send((task.work, {**task.given, **task.places}))
         while (message := worker.receive(max(0.0, ends - time.monotonic()))) is not None:

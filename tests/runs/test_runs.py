@@ -43,7 +43,7 @@ def test_a_task_that_fails_costs_only_itself(tmp_path: Path) -> None:
     assert failures == {
         "1 raise": ("KeyError: 'as asked'", 1),
         "2 die": ("its process died (SIGABRT)", 2),
-        "3 hang": ("no answer after 0.5 s", 2),
+        "3 hang": ("no answer after 0.5 s", 1),
         "4 fill": ("its process died (out of memory)", 2),
     }
     assert "squared" in found["1 raise"].trace
