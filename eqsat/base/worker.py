@@ -51,7 +51,7 @@ serving = False
 
 
 def processors() -> int:
-    """Processors that this process may use; one in a worker, as there is one of those for each."""
+    """Processors that this process may use; one in a worker, as each processor has a worker of its own."""
     if serving:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -95,7 +95,7 @@ class Demanded:
 
     Attributes:
         demand: the demand for each needed term.
-        constant, only_moved: whether a term is computed, or only moved, from constants alone.
+        constant, only_moved: whether a term is a constant, or computed, or only moved, from constants alone.
         flops: the approximate cost of the evaluation, in arithmetic operations of products.
     """
 
@@ -220,7 +220,7 @@ class _Run:
                     args = [self._read(values[a], a, need) for a, need in zip(term.args, d.needs[term], strict=True)]
                     values[term] = self._rounded(term, self._value(term, args))
                 for arg in done:
-                    del values[arg]
+                    release(values.pop(arg))  # it may be a part of weights
                     _let_go(arg)
             return [self._read(self._typed(values[t], t.dtype), t, wanted) for t, wanted in d.wanted.items()]
 
@@ -250,7 +250,7 @@ class _Run:
             own = row_of(term).run(term, args, [], demand, np_dtype(term.dtype))
             return self.moved.of(own, self.rng)  # widened by its readers, block by block, like other constants
         known = self.d.constant[term] and (not self.d.exact or term in self.d.native)
-        # What is only moved is widened by its readers, too: they want less of it.
+        # What is only moved is widened by its readers, which want less of it. Widening is exact.
         stays = self.moved is None and (known or self.d.as_stored(term, demand))
         precision: Precision = "native" if stays else self.precision
         dtype = np_dtype(at_precision(term.dtype, precision))

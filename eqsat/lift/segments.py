@@ -216,7 +216,7 @@ class _Instance:
             distinguish(self.values[leaf], lambda: digest)  # a copy, in another order
         if self._anonymous and leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2:
             constant = _stand_in(number, leaf.size, leaf.dtype)
-        elif viewed(digest) != digest:  # terms identify constants by their values
+        elif viewed(digest) != digest:  # terms identify constants by the digests of their arrays
             constant = ConstArray(self.values[leaf])
         else:
             constant = None
@@ -321,7 +321,7 @@ def _base(node: Node) -> Node:
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    """The values in a row. A copy is read-only: otherwise every constant of them would copy and hash them again."""
+    """The values in a row. A copy is read-only: otherwise every constant of them would copy them again."""
     own = np.ascontiguousarray(array)
     if own is not array:
         own.flags.writeable = False

@@ -197,19 +197,20 @@ _VALID: WeakValueDictionary[tuple[Layout, Shape], Term] = WeakValueDictionary()
 
 def _index(layout: Layout, shape: Shape) -> tuple[Term, Term | None]:
     """Indices of the elements that a layout reads, and where it reads elements and not its fill; None: everywhere."""
-    key = layout, shape
+    key = (Layout(layout.offset, layout.dims, layout.axes, 0) if layout.masked else layout), shape  # for every fill
     index, valid = _INDICES.get(key), _VALID.get(key)
     if index is None or (valid is None and layout.masked):
         places = layout.index()
         if layout.masked:
-            valid = _VALID[key] = _constant(places >= 0, shape, f"valid {layout}")
+            valid = _VALID[key] = _constant(places >= 0, shape, f"valid {key[0]}")
             np.maximum(places, 0, out=places)
-        index = _INDICES[key] = _constant(places, shape, f"index {layout}")
+        index = _INDICES[key] = _constant(places, shape, f"index {key[0]}")
     return index, valid
 
 
 def _constant(own: Array, shape: Shape, name: str) -> Term:
-    """A constant of values that nobody else has; it would copy them if they could be written to."""
+    """A constant of values that nobody else holds, with a name that tells how they were made. A constant of values that
+    can be written to would copy them."""
     own.flags.writeable = False
     distinguish(own, lambda: name)
     return ops.constant(own.reshape(shape))

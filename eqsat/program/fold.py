@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from struct import pack
 
 import numpy as np
 
@@ -105,11 +106,12 @@ def _computable(term: Term) -> bool:
 
 
 def _computed(term: Term) -> Term:
-    """The constant of a term, known by the term: to read a large array takes longer than to compute most."""
-    (value,) = evaluated([term], {})
-    if value.base is None:
-        value.flags.writeable = False  # nobody else holds it, so that it need not be copied
-    constant = ConstArray(np.ascontiguousarray(value).reshape(term.shape))
+    """The constant that a term computes. If it is large, its digest is that of the computation: to read the values
+    takes longer than to compute most."""
+    own = np.ascontiguousarray(evaluated([term], {})[0])
+    if own.base is None:
+        own.flags.writeable = False  # nobody else holds it, so that it need not be copied
+    constant = ConstArray(own.reshape(term.shape))
     distinguish(constant.array, lambda: _name(term))
     return ops.constant(constant.array)
 
@@ -117,7 +119,10 @@ def _computed(term: Term) -> Term:
 def _name(term: Term) -> str:
     names: dict[Term, str] = {}
     for each in operands_first([term], names):
-        how = each.attr("value").digest if each.op == "constant" else each.attrs
+        # The bits of floats: NaN is written alike with either sign.
+        how = [pack("d", v) if isinstance(v, float) else v for _, v in each.attrs]
+        if each.op == "constant":
+            how = [each.attr("value").digest]
         names[each] = named(f"{each.op} {each.shape} {each.dtype} {how} {[names[a] for a in each.args]}")
     return names[term]
 

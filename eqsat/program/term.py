@@ -93,8 +93,9 @@ def _digest(array: Array) -> str:
 
 
 def distinguish(array: Array, name: Callable[[], str]) -> None:
-    """Let a large array be known by its name, which no array of other values has: to read it takes time. Where it is
-    the memory of one that is known already, it stays known as that."""
+    """Let a large array be known by its name, which no array of other bits may have: to read it takes time. Where it is
+    the memory of one that is known already, it stays known as that. Arrays of equal bits that have two names are two
+    constants, in programs and in files."""
     if array.nbytes >= _LARGE_BYTES and _known(array) is None:
         _remember(array, named(name()))
 

@@ -1,7 +1,7 @@
 """Tasks in worker processes: whatever happens there, this process goes on and gets an outcome.
 
-A process that dies, takes too much memory or gives no answer in time is replaced, and the task tried once more in what
-is left of its time. What a task raises is its outcome: the same would be raised again.
+A process that dies, takes too much memory or gives no answer in time is replaced. The task is tried once more if more
+of its time is left than it took until then. What a task raises is its outcome: the same would be raised again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import time
 import traceback
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker, ending
 from eqsat.errors import one_line
@@ -49,21 +49,21 @@ class Processes:
 
     def done(self, task: Task) -> Outcome:
         """The outcome of a task in one process, or in another if the first is lost."""
-        outcome = Outcome(None)
-        left = task.seconds
+        outcome, left = Outcome(None), task.seconds
         for tries in range(1, TRIES + 1):
-            begun = time.monotonic()
             with self._pool.lent(task.memory, None, math.inf) as worker:
                 assert worker is not None
                 if self._ended:
                     break
                 self._busy.add(worker)
-                outcome, lost = _tried(task, worker, left)
+                begun = time.monotonic()
+                tried, end = _tried(task, worker, left)
+                took = time.monotonic() - begun
                 self._busy.discard(worker)
-            took = time.monotonic() - begun
-            outcome = replace(outcome, tries=tries, seconds=took)
+            # A try that only had too little time left does not hide why the one before it failed.
+            outcome = replace(outcome if end == "late" and tries > 1 else tried, tries=tries, seconds=took)
             left -= took
-            if not lost or left <= 0:
+            if end == "answered" or left <= took:
                 break
         return outcome
 
@@ -78,21 +78,21 @@ class Processes:
         self._pool.close()
 
 
-def _tried(task: Task, worker: Worker, seconds: float) -> tuple[Outcome, bool]:
-    """An outcome within so many seconds, and whether the process was lost with it."""
+def _tried(task: Task, worker: Worker, seconds: float) -> tuple[Outcome, Literal["answered", "died", "late"]]:
+    """What comes of a task in so many `seconds`, and how: by an answer, or by a process that is lost."""
     stage, ends = "", time.monotonic() + seconds
     try:
         worker.send((task.work, {**task.given, **task.places}))
         while (message := worker.receive(max(0.0, ends - time.monotonic()))) is not None:
             kind, content = message
             if kind == "value":
-                return Outcome(content, stage=stage), False
+                return Outcome(content, stage=stage), "answered"
             if kind == "raised":
-                return Outcome(None, one_line(content[0]), stage, content[1]), False
+                return Outcome(None, one_line(content[0]), stage, content[1]), "answered"
             if kind == "error":
-                return Outcome(None, one_line(content), stage), False
+                return Outcome(None, one_line(content), stage), "answered"
             stage = content
     except (EOFError, OSError):
-        return Outcome(None, f"its process died ({ending(worker.ended())})", stage), True
+        return Outcome(None, f"its process died ({ending(worker.ended())})", stage), "died"
     worker.kill()
-    return Outcome(None, f"no answer after {task.seconds:g} s", stage), True
+    return Outcome(None, f"no answer after {task.seconds:g} s", stage), "late"

@@ -164,3 +164,19 @@ def test_an_index_is_made_once_while_a_program_holds_it(monkeypatch: pytest.Monk
     first = apply(ops.input("x", source), steps)
     monkeypatch.delattr(Layout, "index")
     assert apply(ops.input("y", source), steps).args[1] is first.args[1]
+
+
+def test_layouts_that_differ_in_their_fill_share_their_index() -> None:
+    """Also where it is so large that its digest is its name."""
+    shape = (1, 4, 40, 40, 3, 3)
+    nines = [windows((1, 4, 40, 40), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), fill) for fill in (0.0, -math.inf)]
+    x = ops.input("x", (1, 4, 40, 40))
+    read = [apply(x, chain(layout, x.shape, shape)) for layout in nines]
+    both = Program((x,), {str(i): term for i, term in enumerate(read)})
+    assert sum(term.op == "gather" for term in both.terms()) == 1
+    values = np.arange(6400, dtype=np.float32).reshape(x.shape)
+    for layout, term in zip(nines, read, strict=True):
+        (found,) = Program((x,), {"y": term}).run({"x": values}).values()
+        places = layout.index().reshape(shape)
+        np.testing.assert_array_equal(found[places >= 0], values.reshape(-1)[places[places >= 0]])
+        assert set(found[places < 0]) == {layout.fill}

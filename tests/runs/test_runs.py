@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from eqsat.errors import InputError
+from eqsat.runs.guarded import Processes
 from eqsat.runs.run import run
 from eqsat.runs.store import Store
 from eqsat.runs.task import Outcome, Task
@@ -114,6 +115,7 @@ def test_a_file_that_was_damaged_meanwhile_is_named(tmp_path: Path) -> None:
 def test_ctrl_c_ends_all_processes_within_a_second_and_keeps_what_is_done(tmp_path: Path) -> None:
     script = f"""
 import sys
+from eqsat.runs.guarded import Processes
 from eqsat.runs.run import run
 from eqsat.runs.store import Store
 from eqsat.runs.task import Task
@@ -192,3 +194,27 @@ def test_more_workers_than_tasks_start_no_more_threads(monkeypatch: pytest.Monke
     with Store(":memory:") as store:
         assert len(outcomes([task(n) for n in range(3)], store, workers=1000)) == 3
     assert 0 < sum("serve" in thread.name for thread in started) <= 3
+
+
+def test_a_task_is_tried_again_in_what_is_left_of_its_time(tmp_path: Path) -> None:
+    """A try that only has too little time does not hide why the one before it failed."""
+    late = task(1, "die late", 8.0, pause=5.0)
+    twice = task(2, "die once, then hang", 4.0, mark=str(tmp_path / "mark"))
+    with Store(tmp_path / "results.sqlite") as store:
+        found = outcomes([late, twice], store)
+    failures = [(o.failure, o.tries) for o in (found[late.name], found[twice.name])]
+    assert failures == [("its process died (SIGABRT)", 1), ("its process died (SIGABRT)", 2)]
+
+
+def test_waiting_for_a_process_takes_no_time_of_a_task(tmp_path: Path) -> None:
+    found: dict[str, Outcome] = {}
+    processes = Processes(1)
+    slow, waits = task(1, "slow", 60.0, pause=6.0), task(2, "die once", 5.0, mark=str(tmp_path / "mark"))
+    threads = [threading.Thread(target=lambda t=t: found.update({t.name: processes.done(t)})) for t in (slow, waits)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    processes.close()
+    assert (found[waits.name].result, found[waits.name].tries) == (4, 2)

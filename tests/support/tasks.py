@@ -21,6 +21,15 @@ def squared(given: Mapping[str, Any], tell: Callable[[str], None]) -> int:
             time.sleep(600)
         case "fill":
             return len(bytes(1 << 40))
+        case "die late":
+            time.sleep(given["pause"])
+            os.abort()
+        case "die once, then hang":
+            mark = Path(given["mark"])
+            if mark.exists():
+                time.sleep(600)
+            mark.touch()
+            os.abort()
         case "die once":
             mark = Path(given["mark"])
             if not mark.exists():

@@ -61,8 +61,9 @@ def sweep(
 
     What is done already is not done again: results are kept by the contents of the model, the options, the figures of
     the device and the code of eqsat and its libraries. Ctrl-C keeps what is done; the same command goes on. A model
-    whose search dies or hangs is tried once more, then counts as failed. The document has no times, and is the same
-    bytes for any number of workers, on this machine or a Dask cluster, unless a search reached its time limit.
+    whose search dies early is tried once more; one whose search dies late or hangs counts as failed. The document has
+    no times, and is the same bytes for any number of workers, on this machine or a Dask cluster, unless a search
+    reached its time limit.
 
     Exit code 1 if a task failed or a model was refused; with --against, if a task failed, a price is higher or a result
     is missing that was there.
