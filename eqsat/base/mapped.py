@@ -39,13 +39,14 @@ def blocks(array: Array) -> Iterator[memoryview]:
 
 
 def release(array: Array) -> None:
-    """Release the pages of a contiguous mapped array; any other array is left alone."""
+    """Release the pages of a contiguous array in a file that is mapped to be read; any other array is left alone: its
+    pages may hold changes that the file does not have."""
     if array.nbytes < _LARGE or not array.flags.c_contiguous:
         return
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    if not isinstance(owner, mmap.mmap):
+    if not isinstance(owner, mmap.mmap) or not memoryview(owner).readonly:
         return
     start = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE

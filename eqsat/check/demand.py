@@ -220,7 +220,9 @@ class _Run:
                     args = [self._read(values[a], a, need) for a, need in zip(term.args, d.needs[term], strict=True)]
                     values[term] = self._rounded(term, self._value(term, args))
                 for arg in done:
-                    release(values.pop(arg))  # it may be a part of weights
+                    value = values.pop(arg)
+                    if d.only_moved[arg]:
+                        release(value)  # a part of weights, maybe
                     _let_go(arg)
             return [self._read(self._typed(values[t], t.dtype), t, wanted) for t, wanted in d.wanted.items()]
 

@@ -1,6 +1,7 @@
 """Weights stay in their files: they are mapped, hashed and written in streams, and their pages released."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -125,3 +126,20 @@ def test_pages_are_let_go_of_and_come_back(tmp_path: Path) -> None:
     mapped.release(values)
     np.testing.assert_array_equal(values, np.arange(1 << 20, dtype=np.float32))
     assert b"".join(mapped.blocks(array)) == array.tobytes()
+
+
+@pytest.mark.parametrize("mode", ["c", "r+"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_was_written_to_a_mapped_array_is_kept(tmp_path: Path, mode: Literal["c", "r+"], frozen: bool) -> None:
+    """Copied on writing, its pages are all there is of it."""
+    np.save(tmp_path / "x.npy", np.zeros((1 << 18, 2), np.float16))
+    x = np.load(tmp_path / "x.npy", mmap_mode=mode)
+    x[:] = 3
+    x.flags.writeable = not frozen
+    mapped.release(x)
+    assert (x == 3).all()
+    program = eqsat.trace(lambda x: eqsat.relu(x[:, ::-1] * 2 + 1), eqsat.spec(x.shape, "float16"))
+    eqsat.optimize(program, inputs={"x": x}, time_limit=3)  # also looked at for overflow
+    weight = ops.constant(x)
+    assert eqsat.to_onnx(Program((), {"y": ops.add(weight, weight)})).graph.output
+    assert (x == 3).all()
