@@ -115,7 +115,6 @@ def test_a_file_that_was_damaged_meanwhile_is_named(tmp_path: Path) -> None:
 def test_ctrl_c_ends_all_processes_within_a_second_and_keeps_what_is_done(tmp_path: Path) -> None:
     script = f"""
 import sys
-from eqsat.runs.guarded import Processes
 from eqsat.runs.run import run
 from eqsat.runs.store import Store
 from eqsat.runs.task import Task
