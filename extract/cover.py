@@ -58,8 +58,7 @@ class CoverResult:
         cost, lower_bound: picoseconds; no cover by the enumerated kernels costs less than `lower_bound`.
         optimal: whether the cost is proven minimal.
         stats: the number of candidates, the costs of the starting covers, and the seconds of each stage.
-        problem, solution: the solved problem and its solution, for finding other covers of the same snapshot; `sharing`
-            are the launches that its small products may share.
+        problem, solution: the solved problem and its solution, for finding other covers of the same snapshot.
         brief: whether `settled` may find a cheaper one.
         late: whether the search for this cover, or for one that it begins with, ended early since its time was over.
     """
@@ -71,7 +70,6 @@ class CoverResult:
     stats: dict[str, Any] = field(default_factory=dict)
     problem: CoverProblem | None = field(default=None, repr=False)
     solution: Solution | None = field(default=None, repr=False)
-    sharing: Sharing | None = field(default=None, repr=False)
     brief: bool = False
     late: bool = False
 
@@ -107,7 +105,7 @@ class CoverResult:
     def forget(self) -> None:
         """Drop what only another cover of the same snapshot would use: most of the memory that this takes."""
         if self.problem is not None:
-            self.problem.found.made = None
+            self.problem.forget()
 
     @property
     def kernels(self) -> list[Candidate]:
@@ -182,7 +180,7 @@ def cover(
     sharing = Sharing(snapshot, found, Prices(row).launch) if row.fuses else None
     if sharing and len(found) <= MOST_SHARING:
         found.add(sharing.read_together())
-    covers = CoverProblem(snapshot, found, every.classes)
+    covers = CoverProblem(snapshot, found, every.classes, sharing)
     whole = guessed and not late()
     enumerated = time.monotonic()
     moving = enumerated + GROUP_MOVES_SHARE * time_limit
@@ -195,7 +193,7 @@ def cover(
     costs = {name: check(covers.problem, choice) for name, choice in incumbents.items()}
     brief = brief and row.fuses and bool(found.stats["crowded"])
     effort = GLANCE if brief else CLOSE if close else SETTLING
-    covers, solution = _solved(covers, list(incumbents.values()), sharing, start + time_limit, should_stop, effort)
+    covers, solution = _solved(covers, list(incumbents.values()), start + time_limit, should_stop, effort)
     begun = (*known, before) if before else known
     return CoverResult(
         chosen=covers.launch_order(solution.choice),
@@ -215,7 +213,6 @@ def cover(
         },
         problem=covers,
         solution=solution,
-        sharing=sharing,
         brief=brief and not solution.optimal,
         late=not whole or (not solution.optimal and (solution.hurried or moved > moving)) or any(x.late for x in begun),
     )
@@ -228,11 +225,9 @@ def settled(
     snapshot chose: the result costs no more than either."""
     assert first.problem is not None
     start = time.monotonic()
-    covers = first.problem
-    covers.found.add(other.chosen)
-    covers = CoverProblem(covers.snapshot, covers.found, covers.needed)
+    covers = first.problem.with_more(other.chosen)
     starts = [choice for x in (first, other) if (choice := covers.choice_of(x.chosen)) is not None]
-    covers, solution = _solved(covers, starts, first.sharing, start + time_limit, should_stop, SETTLING)
+    covers, solution = _solved(covers, starts, start + time_limit, should_stop, SETTLING)
     seconds = first.stats["seconds"]
     return replace(
         first,
@@ -289,9 +284,9 @@ def cover_alone(
     whole = guessed and not late()
     enumerated = time.monotonic()
     sharing = Sharing(snapshot, found, Prices(row, exact).launch)
-    covers = CoverProblem(snapshot, found, best.problem.needed)
+    covers = CoverProblem(snapshot, found, best.problem.needed, sharing)
     choice = covers.choice_of(best.chosen)
-    covers, solution = _solved(covers, [choice] if choice is not None else [], sharing, ends, should_stop, SETTLING)
+    covers, solution = _solved(covers, [choice] if choice is not None else [], ends, should_stop, SETTLING)
     return CoverResult(
         chosen=covers.launch_order(solution.choice),
         cost=solution.cost,
@@ -304,7 +299,6 @@ def cover_alone(
         },
         problem=covers,
         solution=solution,
-        sharing=sharing,
         late=best.late or not whole or solution.hurried,
     )
 
@@ -374,7 +368,6 @@ def _carried(
 def _solved(
     covers: CoverProblem,
     starts: Sequence[dict[int, int]],
-    sharing: Sharing | None,
     ends: float,
     should_stop: Callable[[], bool] | None,
     effort: Effort,
@@ -385,6 +378,7 @@ def _solved(
 
     Small products lose against larger ones as long as each pays for its launch. So one of the covers to start from is
     the cheapest where none of them does."""
+    sharing = covers.sharing
     if sharing and effort is not GLANCE:
         costs = list(covers.problem.node_cost)
         for i, x in enumerate(covers.candidates):
@@ -401,8 +395,7 @@ def _solved(
         near = sharing.read_together(dict.fromkeys(x.cls for kernels in orders for x in kernels)) if sharing else []
         fresh = [x for kernels in (*packed, near) for x in kernels if x.call not in known]
         if fresh:
-            covers.found.add(fresh)
-            covers = CoverProblem(covers.snapshot, covers.found, covers.needed)
+            covers = covers.with_more(fresh)
             starts = [choice for kernels in packed if (choice := covers.choice_of(kernels)) is not None]
             if sharing and solution is not None:
                 at_least = solution.lower_bound - sharing.most_saved(fresh)

@@ -7,16 +7,23 @@ and covers to start from (the program as written, and covers in which all member
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.extract.kernels.candidates import Candidate, Candidates
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
 from eqsat.extract.solver.problem import Problem, check, used_choice
+
+if TYPE_CHECKING:
+    from eqsat.extract.shared import Sharing
+
+_PACKED = "_packed"
+"""The attribute that holds all others of a problem that was sent, until one of them is read."""
 
 
 class _Group(NamedTuple):
@@ -32,13 +39,16 @@ class CoverProblem:
     A kernel with several outputs becomes an extra class with a single node, numbered after all others. That node has
     the price, and the outputs are free once it is chosen. `calls` has one candidate for each such class, in order.
     `found` has the candidates of all classes, and `needed` is the bit set of the classes that every derivation of the
-    roots computes.
+    roots computes. `sharing` has the launches that small products may share.
+
+    One that came from another process is unpacked when it is first read: most of those never are.
     """
 
-    def __init__(self, snapshot: Snapshot, candidates: Candidates, needed: int) -> None:
+    def __init__(self, snapshot: Snapshot, candidates: Candidates, needed: int, sharing: Sharing | None = None) -> None:
         self.snapshot = snapshot
         self.found = candidates
         self.needed = needed
+        self.sharing = sharing
         self.classes = _reachable(snapshot.roots, candidates)
         self.index = {c: k for k, c in enumerate(self.classes)}
         self.candidates = [x for c in self.classes for x in candidates.of_class[c]]
@@ -60,6 +70,30 @@ class CoverProblem:
             at_least_one=self._required_rows(needed),
         )
         self._members = self.problem.members()
+
+    def __reduce__(self) -> tuple[Callable[[bytes], CoverProblem], tuple[bytes]]:
+        packed = self.__dict__.get(_PACKED)
+        return _received, (packed or pickle.dumps(self.__dict__, pickle.HIGHEST_PROTOCOL),)
+
+    if not TYPE_CHECKING:  # else every name would be one of its attributes
+
+        def __getattr__(self, name: str) -> Any:
+            packed = self.__dict__.get(_PACKED)
+            if packed is None:
+                raise AttributeError(name, name=name, obj=self)
+            self.__dict__.update(pickle.loads(packed))
+            self.__dict__.pop(_PACKED, None)
+            return getattr(self, name)
+
+    def forget(self) -> None:
+        """Drop what only another enumeration over the same snapshot would use: most of the memory that this takes."""
+        if _PACKED not in self.__dict__:  # it is not sent
+            self.found.made = None
+
+    def with_more(self, more: Iterable[Candidate]) -> CoverProblem:
+        """The same problem with further candidates."""
+        self.found.add(more)
+        return CoverProblem(self.snapshot, self.found, self.needed, self.sharing)
 
     def _required_rows(self, needed: int) -> list[tuple[int, ...]]:
         """For each needed class, the candidates that compute it.
@@ -160,6 +194,12 @@ class CoverProblem:
                 stack.append((c, True))
                 stack.extend((d, False) for d in reversed(chosen[c].children) if d not in done)
         return order
+
+
+def _received(packed: bytes) -> CoverProblem:
+    problem = CoverProblem.__new__(CoverProblem)
+    problem.__dict__[_PACKED] = packed
+    return problem
 
 
 def _reachable(roots: Iterable[int], candidates: Candidates) -> list[int]:

@@ -57,6 +57,9 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_PIPE_BYTES = 1 << 20
+"""What a pipe may hold: the most that Linux allows without a privilege (pipe(7))."""
+
 _HEADER = struct.Struct("<QQ")
 """Before each message: the number of its request, and its length in bytes."""
 
@@ -101,6 +104,10 @@ class Worker:
             start_new_session=True,
             env={name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | dict(environment),
         )
+
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            _widen(pipe.fileno())
 
     @property
     def alive(self) -> bool:
@@ -296,6 +303,15 @@ def packed(value: Any) -> bytes:
         raise InputError(f"{error}: functions of rules must stand at the top of a module") from None
 
 
+def _widen(pipe: int) -> None:
+    """Let a pipe hold most messages whole, where the system can: otherwise a process that sends one waits for the other
+    to take it bit by bit, and that one may be busy."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
 def _write(pipe: Any, number: int, data: bytes) -> None:
     rest = memoryview(_HEADER.pack(number, len(data)) + data)
     while rest:
@@ -303,20 +319,20 @@ def _write(pipe: Any, number: int, data: bytes) -> None:
     pipe.flush()
 
 
-def _read(pipe: Any) -> tuple[int, bytes]:
+def _read(pipe: Any) -> tuple[int, bytearray]:
     """A message, undecoded, after the number of its request. EOFError when the pipe ends before."""
     number, length = _HEADER.unpack(_read_exactly(pipe, _HEADER.size))
     return number, _read_exactly(pipe, length)
 
 
-def _read_exactly(pipe: Any, length: int) -> bytes:
-    data = bytearray()
-    while len(data) < length:
-        part = pipe.read(length - len(data))
-        if not part:
+def _read_exactly(pipe: Any, length: int) -> bytearray:
+    data = bytearray(length)
+    rest = memoryview(data)
+    while rest:
+        if not (count := pipe.readinto(rest)):
             raise EOFError
-        data += part
-    return bytes(data)
+        rest = rest[count:]
+    return data
 
 
 def serve(service: str, memory: int, later: list[str]) -> None:
