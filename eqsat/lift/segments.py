@@ -29,6 +29,9 @@ from eqsat.program.node import substitute
 from eqsat.program.term import ConstArray, Shape, Term, distinguish, rebuilt
 from eqsat.program.term import topological as term_order
 
+_LARGE_BYTES = 1 << 16
+"""Constants of fewer bytes are copied in next to no time."""
+
 _DIGITS = 200
 """Base of the numbers in stand-ins: every computed element type except bool holds whole numbers up to here."""
 
@@ -156,7 +159,7 @@ class _Lifter:
             return terms[instance.leaves[lifted.inputs[leaf.attr("name")]]]
         if leaf.op == "constant" and leaf.attr("value").digest in lifted.constants:
             node = instance.leaves[lifted.constants[leaf.attr("value").digest]]
-            return ops.constant(instance.values[node].reshape(leaf.shape))
+            return instance.constant(node, leaf.shape)
         return None
 
 
@@ -211,10 +214,14 @@ class _Instance:
             self._placeholder[leaf] = make("In", (f"%{number}", leaf.size, leaf.dtype))
             return
         digest = leaf.attrs[0]
-        self.values[leaf] = _flat(self.part.constants.get(digest, self.core.constants.get(digest)))  # type: ignore[arg-type]
-        if viewed(digest) != digest:
+        values = self.part.constants.get(digest, self.core.constants.get(digest))
+        assert values is not None
+        apart = leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2
+        permuted = apart and viewed(digest) != digest and _is_permuted(values)
+        self.values[leaf] = values if permuted else _flat(values)
+        if viewed(digest) != digest and not permuted:
             distinguish(self.values[leaf], lambda: digest)  # a copy, in another order
-        if self._anonymous and leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2:
+        if permuted or (apart and self._anonymous):
             constant = _stand_in(number, leaf.size, leaf.dtype)
         elif viewed(digest) != digest:  # terms identify constants by the digests of their arrays
             constant = ConstArray(self.values[leaf])
@@ -222,6 +229,16 @@ class _Instance:
             constant = None
         self._placeholder[leaf] = leaf if constant is None else make("Const", (constant.digest, leaf.size, leaf.dtype))
         self._stand_ins[self._placeholder[leaf].attrs[0]] = self.values[leaf] if constant is None else constant.array
+
+    def constant(self, leaf: Node, shape: Shape) -> Term:
+        """The term of a constant in this shape. One in another order than memory stays a view where that is possible:
+        what reads it may put it back in order."""
+        values = self.values[leaf]
+        array = values.reshape(shape)
+        if values.ndim == 1:
+            return ops.constant(array)
+        array.flags.writeable = False
+        return ops.constant(ConstArray.moved(array, leaf.attrs[0]))
 
     def _shape(self, node: Node) -> Shape:
         term = self.core.source_term.get(node)
@@ -326,6 +343,11 @@ def _flat(array: np.ndarray) -> np.ndarray:
     if own is not array:
         own.flags.writeable = False
     return own.reshape(-1)
+
+
+def _is_permuted(values: np.ndarray) -> bool:
+    """Whether a large array holds each element once, in another order than memory does."""
+    return values.nbytes >= _LARGE_BYTES and not values.flags.c_contiguous and all(values.strides)
 
 
 def _recognised(part: Part, roots: Sequence[Node]) -> tuple[Node, ...]:

@@ -92,7 +92,7 @@ _STRUCTURAL = [
     Op("input", 0, ("name", "shape", "dtype"), lambda name, shape, dtype: shapes.leaf(shape, dtype), _unrunnable,
        _no_flops, None, varies=True),
     Op("constant", 0, ("value",), shapes.constant,
-       lambda value, dtype: value.array.astype(np_dtype(dtype), copy=False), _no_flops, None),
+       lambda value, dtype: value.view.astype(np_dtype(dtype), copy=False), _no_flops, None),
     Op("full", 0, ("value", "shape", "dtype"), shapes.leaf,
        lambda value, shape, dtype: np.broadcast_to(np.asarray(value).astype(np_dtype(dtype)), shape), _no_flops,
        lowering.full),
@@ -148,10 +148,12 @@ def input(name: str, shape: Sequence[int], dtype: str = "float32") -> Term:
 
 
 def constant(value: Any, dtype: str | None = None) -> Term:
-    """The values of an array (or of nested lists: then floats are float32 and integers int64).
+    """The values of an array or a `ConstArray` (or of nested lists: then floats are float32 and integers int64).
 
     Raises DtypeError for an element type that programs don't have, and InputError for more elements than they hold.
     """
+    if isinstance(value, ConstArray):
+        return make("constant", value=value)
     array = np.asarray(value)
     check_size(array, "a constant")  # a view may repeat few elements, of which a constant would have each in memory
     if dtype is not None:

@@ -66,7 +66,7 @@ def leaf(shape: Shape, dtype: str, **_: Any) -> Type:
 
 
 def constant(value: Any) -> Type:
-    return value.array.shape, dtype_name(value.array.dtype)
+    return value.view.shape, dtype_name(value.view.dtype)
 
 
 def iota(shape: Shape, axis: int, dtype: str) -> Type:

@@ -48,7 +48,8 @@ class ConstArray:
     """An immutable array, compared and hashed by its contents, or by the name that `distinguish` has given it.
 
     Attributes:
-        array: the read-only values, C-contiguous.
+        view: the read-only values, in any order in memory.
+        array: the same, C-contiguous.
         digest: hexadecimal digest of dtype and flat values, or of the name; the shape is not part of it.
     """
 
@@ -57,20 +58,45 @@ class ConstArray:
         if _shared_and_writeable(own):
             own = own.copy()
         own.flags.writeable = False
-        self.array: Array = own
+        self.view: Array = own
+
+    @classmethod
+    def moved(cls, view: Array, name: str) -> ConstArray:
+        """A large constant with the elements of another one in another order, known by its name as `distinguish` says.
+        Nobody writes to `view`. It is copied when its elements are first needed in a row: often what reads a constant
+        moves it back."""
+        constant = cls.__new__(cls)
+        constant.view = view
+        if view.flags.c_contiguous:
+            distinguish(view, lambda: name)
+        else:
+            constant.digest = named(name)
+        return constant
+
+    @cached_property
+    def array(self) -> Array:
+        if self.view.flags.c_contiguous:
+            return self.view
+        own = np.ascontiguousarray(self.view)
+        own.flags.writeable = False
+        _remember(own, self.digest)
+        return own
 
     @cached_property
     def digest(self) -> str:
         return _digest(self.array)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "view": self.array}
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConstArray) and self.array.shape == other.array.shape and self.digest == other.digest
+        return isinstance(other, ConstArray) and self.view.shape == other.view.shape and self.digest == other.digest
 
     def __hash__(self) -> int:
-        return hash((self.digest, self.array.shape))
+        return hash((self.digest, self.view.shape))
 
     def __repr__(self) -> str:
-        if self.array.size <= _SHOWN_ELEMENTS:
+        if self.view.size <= _SHOWN_ELEMENTS:
             return str(self.array.tolist())
         return f"#{self.digest[:8]}"
 

@@ -6,6 +6,8 @@ so that each has a fallback. Then they are searched, in several processes at onc
 
 from __future__ import annotations
 
+import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +37,7 @@ from eqsat.search.form import (
     search_form,
     search_whole,
 )
-from eqsat.search.runner import Runner
+from eqsat.search.runner import Prefetch, Runner
 
 Form = tuple[Node, ...]
 
@@ -95,11 +97,17 @@ def partition(source: Program, asked: Asked, run: Runner) -> Problem:
         core, node = lower_terms(folded.program)
 
         @cache
-        def executed() -> Sequence[tuple[Node, tuple[Node, ...]]]:
+        def found() -> Sequence[tuple[Node, tuple[Node, ...]]]:
             from eqsat.frontends.onnx.write.plan import operators
 
             written = operators(folded.program)
             return [(node[x], tuple(node[a] for a in args if a in node)) for x, args in written if x in node]
+
+        alone = threading.Lock()
+
+        def executed() -> Sequence[tuple[Node, tuple[Node, ...]]]:
+            with alone:  # who asks while another thread finds them waits for that
+                return found()
 
         if not asked.device.fuses:
             executed()  # their prices begin with it; other devices need it only where a result is to be near the source
@@ -146,6 +154,7 @@ def search(
         run,
         lambda covers: as_written(by_form(covers)),
         lambda covers: meanwhile(by_form(covers)),
+        problem.operators,
     )
     work.reserve(0, 0)
     with Crew(problem.asked, work.sizes, run) as crew:
@@ -164,6 +173,7 @@ class _Work:
         copies: the parts of each.
         run: the clock.
         as_written, meanwhile: as in `search`, given the covers in the order of the forms.
+        recognise: finds the operators of the program, which its result is to be near to.
     """
 
     sought: Sequence[Sought]
@@ -173,6 +183,7 @@ class _Work:
     run: Runner
     as_written: Callable[[Sequence[Solved]], None]
     meanwhile: Callable[[Sequence[Solved]], None]
+    recognise: Callable[[], object]
 
     def reserve(self, changed: int, weights: int) -> None:
         """Reserve time for the stages after the search if it changes forms of so many nodes, whose parts have so many
@@ -270,7 +281,12 @@ def _together(work: _Work, crew: Crew) -> list[Found]:
     _start_worker(sought[0].asked, run)
     found: list[Found] = []
     given = list(zip(sought, written, strict=True))
-    meanwhile = partial(work.meanwhile, written)
+
+    def meanwhile() -> None:
+        """Most programs as large as this are changed: what that takes is done while others still search."""
+        work.meanwhile(written)
+        Prefetch(work.recognise, math.inf)
+
     searched = crew.each(search_whole, given, work.worthwhile, order=work.order(written), meanwhile=meanwhile)
     for x, own in zip(searched, written, strict=True):
         if isinstance(x, EqsatError):

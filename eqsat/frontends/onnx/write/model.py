@@ -180,7 +180,7 @@ class _Writer:
                 taken.add(node.name)
 
     def _store(self, constant: ConstArray, name: Callable[[], str]) -> str:
-        key = (constant.digest, constant.array.shape)
+        key = (constant.digest, constant.view.shape)
         if key not in self.stored:
             self.stored[key] = (name(), constant.array)
         return self.stored[key][0]
