@@ -49,12 +49,16 @@ _GRACE_SHARE, _GRACE_SECONDS = 0.05, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: wall-clock seconds, e-nodes, bytes of address space of the worker, and iterations."""
+    """When to stop: wall-clock seconds, e-nodes, bytes of address space of the worker, and iterations.
+
+    The e-graph that exceeds the e-nodes first is the result, or with `strict` the one before it.
+    """
 
     seconds: float = 10.0
     nodes: int = 30_000
     memory: int = MEMORY
     iterations: int | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +422,7 @@ class Saturation:
         """Rules until nothing changes; False when a limit was met first."""
         before, ends = None, [time.monotonic()]
         while True:
+            smaller = self._snapshot
             self._step()
             size = (self._snapshot.n_classes, len(self._snapshot.nodes))
             if self._reached():
@@ -425,6 +430,8 @@ class Saturation:
                 return False
             if size[1] > self._limits.nodes:
                 self._stop = "nodes"
+                if self._limits.strict and before is not None:
+                    self._undo(smaller)
                 return False
             if self._iterations == self._limits.iterations:
                 self._stop = "steps"
@@ -461,6 +468,12 @@ class Saturation:
         seen = Counter(self._fired())
         self._new_matches.append(dict(seen - self._seen))
         self._seen = seen
+
+    def _undo(self, smaller: Snapshot) -> None:
+        """Give back the e-graph before the last iteration."""
+        self._snapshot = smaller
+        self._iterations -= 1
+        del self._growth[-1], self._new_matches[-1]
 
     def _count(self, matches: dict[str, int]) -> None:
         """Add the matches of rules; what the e-graph does of its own accord is not among them."""

@@ -251,7 +251,7 @@ def _saturated(sought: Sought, deadline: Deadline) -> Snapshot:
     share = limits.SEARCH.saturation * left
     affordable = _affordable(sought, left - share)
     most = Limits().nodes
-    within = Limits(seconds=share, nodes=min(most, affordable))
+    within = Limits(seconds=share, nodes=min(most, affordable), strict=affordable < most)
     found = saturate(sought.source, sought.asked.rules, within, should_stop=deadline.stopped)
     if found.stats["stop"] == "nodes" and affordable < most:
         found.stats["stop"] = "time"

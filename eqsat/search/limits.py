@@ -53,14 +53,14 @@ class After:
     """
 
     per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 3e-4, "lift": 1e-3, "report": 1e-4})
-    most: float = 0.2
+    most: float = 0.25
     ample: float = 3.3
     spare: float = 0.12
     check_share: float = 0.065
-    check_per_node: float = 1.5e-3
-    check_per_weight: float = 1.5e-8
+    check_per_node: float = 1.2e-3
+    check_per_weight: float = 1.2e-8
     check_most: float = 0.25
-    explain_per_node: float = 1.5e-3
+    explain_per_node: float = 1.1e-3
     near: float = 0.05
     further: float = 0.25
     written_bytes: float = 1e9
@@ -132,7 +132,7 @@ class Search:
     saturation: float = 0.4
     prefetch: float = 2.0
     more: float = 1.5
-    fused: float = 1.7e-3
+    fused: float = 1.4e-3
     unfused: float = 5e-4
     of_form_node: float = 5e-3
     of_e_node: float = 3e-4
@@ -141,7 +141,7 @@ class Search:
     slower: float = 1.5
     uncut: float = 0.5
     gain: float = 1e-3
-    looks: float = 2.4
+    looks: float = 4.8
     per_square: float = 3e-4
     per_node: float = 3e-2
 
