@@ -33,7 +33,8 @@ class After:
     Attributes:
         per_node: seconds of a stage for each node of the program, those of repeated parts counted once: the most that
             NASNet, MaxViT, U-Net, T5, MobileNetV2, Swin and Mamba took on quiet cores of an AMD EPYC server. The plan
-            is that of the result alone. What lowering takes says less: it is short, and its first call loads modules.
+            is that of the result alone: twice as much, as PNASNet's took on cores half as fast. What lowering takes says
+            less: it is short, and its first call loads modules.
         most: largest share of the limit that is reserved for these stages.
         ample, spare: this many times the expected seconds are reserved as long as they are at most this share of the
             limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
@@ -42,11 +43,11 @@ class After:
         check_per_node, check_per_weight: reserved for it if that is more, for each node and each weight of the parts
             that change: even the least comparison of many parts takes some time. With a limit of 8 s, 600 nodes with 31
             million weights in MaxViT took 0.2 to 0.4 s, 30 and 34 million in BERT and CLIP (150 and 190 nodes) 0.4 to
-            0.5 s; 306 nodes with 35 million in PNASNet take 0.6 to 0.7 s at least on cores half as fast.
+            0.5 s; 306 nodes with 35 million in PNASNet take 0.7 to 1.0 s at least on cores half as fast.
         check_most: the most that is reserved for it, as a share of the limit.
         explain_per_node: reserved for the steps, for each node of the parts that change, but at most what `EXPLAINING`
-            gives them: 306 nodes of PNASNet took 0.3 to 0.8 s, 561 of BART 0.8 to 1.2 s.
-        near: share of the limit reserved for covers that are nearer to the program as written.
+            gives them: 306 nodes of PNASNet took 0.3 to 0.4 s, 561 of BART 0.8 to 1.2 s.
+        near: share of the limit reserved for covers that are nearer to the program as written, if all of it changes.
         further: share of the limit reserved for further plans, if any are asked for.
         written_bytes, written_seconds: bytes of constants that are written in a second, and seconds for all else until
             the process has ended: PNASNet's 344 MB took 0.2 to 0.4 s, and what follows 0.2 s.
@@ -104,8 +105,9 @@ class Search:
             time did not suffice.
         fused, unfused: seconds for the first cover of an e-graph, for each e-node, on a device whose kernels fuse
             operators and on others (0.3 to 2.0 ms, and 0.1 to 0.7, for U-Net, T5, Mamba, NASNet, MobileNetV2; quiet
-            cores of an AMD EPYC server; up to 2.2 ms for PNASNet on cores half as fast). A cover that is not finished
-            in time is lost. Fixed figures: what is found must not depend on what else the machine does.
+            cores of an AMD EPYC server; 0.7 to 2.1 ms for PNASNet on cores half as fast). A cover that is not finished
+            in time is lost, and so is the gain of an e-graph that stays too small. Fixed figures: what is found must
+            not depend on what else the machine does.
         of_form_node, of_e_node: the same for an e-graph that has grown far beyond its form, on a device whose kernels
             fuse: for each node of the form and for each e-node. MobileNetV2's largest form has 112 nodes, 2900 e-nodes
             and a cover in 1.0 s, Mamba's 176, 2000 and 1.4 s, NASNet's 354, 1200 and 2.2 s.
@@ -117,9 +119,9 @@ class Search:
         uncut: a program that was cut since its parts repeat is searched whole as well, if that is expected to take at
             most this share of the time limit. It must gain the share `gain` of the price: equal parts are plainer.
         looks: times as long as the first cover of a form's nodes, as written, are its saturation and the first cover of
-            its e-graph expected to take. An e-graph grows as far as its time allows: with 0.7 to 2 s PNASNet's cells of
-            143 and 153 nodes took 0.4 to 1.2 s. With time enough, its forms of 300 took 3, MobileNetV2's of 112 took
-            1.4.
+            its e-graph expected to take. An e-graph grows as far as its time allows: PNASNet's cells of 153 nodes grew
+            to 282 e-nodes in less than 1 s and gained next to nothing, to 376 and more with 1.0 to 1.5 s and cost a
+            fifth less (cores half as fast). With time enough, its forms of 300 took 3, MobileNetV2's of 112 took 1.4.
         per_square: expected seconds for a form, for each square of its nodes. Forms of Swin with 23, 39 and 69 nodes
             took 0.15, 0.3 and 1.0 s, those of MobileNetV2 with 58, 85 and 112 took 0.5, 1.3 and 4: 1.5e-4 to 3.2e-4.
         per_node: the most that is expected for a program searched whole, for each node: Mamba's 176 took 6 s, T5's 329

@@ -97,10 +97,10 @@ class Candidates:
 
     def keep(self, more: Iterable[Candidate]) -> None:
         """These as well, though others may dominate them."""
-        known = {_same(x) for found in self.of_class for x in found}
+        known = {same_kernel(x) for found in self.of_class for x in found}
         for x in more:
-            if _same(x) not in known:
-                known.add(_same(x))
+            if same_kernel(x) not in known:
+                known.add(same_kernel(x))
                 self.of_class[x.cls].append(x)
 
     def add(self, more: Iterable[Candidate]) -> None:
@@ -112,7 +112,7 @@ class Candidates:
             self.of_class[c] = undominated([*self.of_class[c], *found])
 
 
-def _same(x: Candidate) -> object:
+def same_kernel(x: Candidate) -> object:
     """Equal for kernels of one price that read the same, begin with one e-node and compute the same classes."""
     return x.cls, x.price, x.leaves, x.cut.node, x.cut.inner, x.call
 

@@ -17,7 +17,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.alternatives import next_covers
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cover_problem import CoverProblem
-from eqsat.extract.kernels.candidates import Candidate
+from eqsat.extract.kernels.candidates import Candidate, same_kernel
 from eqsat.extract.plan.memory import Buffer, Launches, Step
 from eqsat.extract.plan.plan import launches
 from eqsat.extract.solver.solve import solve
@@ -56,7 +56,7 @@ def trade_offs(
         choice = solve(replace(problem, node_cost=costs), each, [solution.choice], should_stop).choice
         cost = sum(problem.node_cost[i] for i in choice.values())
         found.append(CoverResult(covers.launch_order(choice), cost, best.lower_bound, cost == best.lower_bound))
-    kernels = [frozenset((x.cls, x.cut) for x in cover.chosen) for cover in found]
+    kernels = [frozenset(map(same_kernel, cover.chosen)) for cover in found]
     return [cover for i, cover in enumerate(found) if kernels[i] not in kernels[:i]]
 
 

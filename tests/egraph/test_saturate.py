@@ -293,6 +293,18 @@ def test_the_node_limit_is_kept():
     assert found.stats["stop"] == "nodes"
 
 
+def test_a_strict_limit_on_nodes_is_not_exceeded():
+    source = snapshot_of(exploding())
+    beyond, within = (
+        saturate(source, EXPLODING_RULES, Limits(seconds=20, nodes=300, strict=strict)) for strict in (False, True)
+    )
+    assert len(source.nodes) < len(within.nodes) <= 300 < len(beyond.nodes)
+    assert within.stats["stop"] == "nodes"
+    assert within.stats["growth"] == beyond.stats["growth"][:-1]
+    assert within.stats["growth"][-1][1] == len(within.nodes)
+    assert within.stats["iterations"] == beyond.stats["iterations"] - 1
+
+
 def test_the_memory_limit_leaves_a_result():
     limits = Limits(seconds=30, nodes=10**9, memory=500 << 20)
     found = saturate(snapshot_of(exploding()), EXPLODING_RULES, limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable
 from typing import Any
@@ -333,6 +334,22 @@ def test_results_of_one_opaque_call_cost_one_launch() -> None:
     assert [x.family for x in both.kernels].count("opaque") == 1
     one = cover(Snapshot.from_core([un("exp", halves[0])]), "mi300x", 5.0)
     assert both.cost - one.cost == one.chosen[-1].price
+
+
+def test_the_problem_of_a_cover_that_was_sent_is_unpacked_when_it_is_read() -> None:
+    own = cover(siblings(6), "mi300x", 5.0)
+    found: CoverResult = pickle.loads(pickle.dumps(own))
+    again: CoverResult = pickle.loads(pickle.dumps(found))
+    assert own.problem is not None
+    for x in (found, again):
+        assert x.problem is not None
+        x.forget()
+        assert list(vars(x.problem)) == ["_packed"], "nothing has read it yet"
+        sent, kept = ([(y.cls, y.family, y.children, y.price) for y in p.candidates] for p in (x.problem, own.problem))
+        assert sent == kept
+        assert vars(x.problem).keys() == vars(own.problem).keys()
+        with pytest.raises(AttributeError, match="nothing of that name"):
+            getattr(x.problem, "nothing of that name")
 
 
 def test_stopping_leaves_a_valid_cover_with_a_bound() -> None:

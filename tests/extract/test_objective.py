@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
 import time
 
@@ -131,6 +132,9 @@ def test_no_cover_peaks_below_the_least(seed: int) -> None:
     assert covers is not None
     found = trade_offs(best, NO_LIMIT, time.monotonic() + NO_LIMIT)
     assert found[0] is best
+    sent = pickle.loads(pickle.dumps(best))
+    again = trade_offs(sent, NO_LIMIT, time.monotonic() + NO_LIMIT)
+    assert [x.cost for x in again] == [x.cost for x in found], "none is there twice"
     least = least_peak(covers)
     for x in found:
         program = cover_launches(snapshot, x)

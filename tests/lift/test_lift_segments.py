@@ -161,3 +161,24 @@ def test_a_part_that_stays_as_written_computes_no_value_of_another_anew() -> Non
     ]
     found = lift_parts(parts, core, exact=False).program
     assert Counter(term.op for term in found.terms())["exp"] == 1
+
+
+def test_weights_that_a_kernel_turns_round_are_not_copied_where_the_result_turns_them_back() -> None:
+    """Two products of one value are one; those of the last one read their weights in another order."""
+    source = eqsat.trace(_pairs_of_products, eqsat.spec((1, 128, 8, 8)))
+    best = eqsat.optimize(source, time_limit=60.0, explain_time=0.0)
+    _assert_right(best, source)
+    before, after = (_weights(program) for program in (source, best.program))
+    assert len(after) < len(before), "two products became one"
+    assert sum(any(np.shares_memory(a, b) for b in before) for a in after) == 2
+
+
+def _pairs_of_products(x):
+    for i in range(2):
+        a, b = (eqsat.conv(x, weight(128, 128, 1, 1, seed=2 * i + j)) for j in range(2))
+        x = eqsat.relu(a) + np.tanh(b)
+    return x
+
+
+def _weights(program: Program) -> list[np.ndarray]:
+    return [term.attr("value").view for term in program.terms() if term.op == "constant"]

@@ -14,6 +14,7 @@ from hypothesis import given
 
 from eqsat.errors import DtypeError, InputError
 from eqsat.program import composites, ops
+from eqsat.program.fold import fold_constants
 from eqsat.program.ir import Program
 from eqsat.program.term import ConstArray, Term, digest_all, distinguish, make
 from eqsat.testing import programs, random_inputs
@@ -327,3 +328,19 @@ def test_large_arrays_are_known_by_the_names_that_they_are_given() -> None:
     distinguish(large.reshape(2, -1), lambda: "two")
     assert ConstArray(large) == ConstArray(again), "what is known stays known as that"
     assert ConstArray(small) == ConstArray(equal)
+
+
+def test_a_constant_in_another_order_is_copied_when_its_elements_are_needed_in_a_row() -> None:
+    w = np.arange(1 << 16, dtype=np.float32).reshape(256, 256).copy()
+    w.flags.writeable = False
+    turned = ConstArray.moved(w.T, "w turned round")
+    assert np.shares_memory(turned.view, w)
+    assert turned == ConstArray.moved(w.T, "w turned round")
+    assert turned != ConstArray.moved(w.T, "another one")
+    back, _ = fold_constants(Program((), {"w": ops.transpose(ops.constant(turned), (1, 0))}))
+    assert np.shares_memory(back.outputs["w"].attr("value").view, w), "turned back, it is the array itself"
+    assert turned.array.flags.c_contiguous
+    assert not turned.array.flags.writeable
+    np.testing.assert_array_equal(turned.array, w.T)
+    assert ConstArray(turned.array) == turned
+    assert pickle.loads(pickle.dumps(turned)) == turned
