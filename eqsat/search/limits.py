@@ -33,8 +33,8 @@ class After:
     Attributes:
         per_node: seconds of a stage for each node of the program, those of repeated parts counted once: the most that
             NASNet, MaxViT, U-Net, T5, MobileNetV2, Swin and Mamba took on quiet cores of an AMD EPYC server. The plan
-            is that of the result alone: twice as much, as PNASNet's took on cores half as fast. What lowering takes says
-            less: it is short, and its first call loads modules.
+            is that of the result alone: twice as much, as that of PNASNet on cores half as fast. What lowering takes
+            says less: it is short, and its first call loads modules.
         most: largest share of the limit that is reserved for these stages.
         ample, spare: this many times the expected seconds are reserved as long as they are at most this share of the
             limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
