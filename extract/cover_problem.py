@@ -7,7 +7,9 @@ and covers to start from (the program as written, and covers in which all member
 
 from __future__ import annotations
 
+import os
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 _PACKED = "_packed"
 """The attribute that holds all others of a problem that was sent, until one of them is read."""
+
+_UNPACKING = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not begin with a lock that a thread of its parent holds
+    os.register_at_fork(
+        before=_UNPACKING.acquire, after_in_parent=_UNPACKING.release, after_in_child=_UNPACKING.release
+    )
 
 
 class _Group(NamedTuple):
@@ -78,12 +86,14 @@ class CoverProblem:
     if not TYPE_CHECKING:  # else every name would be one of its attributes
 
         def __getattr__(self, name: str) -> Any:
-            packed = self.__dict__.get(_PACKED)
-            if packed is None:
+            own = self.__dict__
+            with _UNPACKING:  # of two threads, one unpacks
+                if _PACKED in own:
+                    own.update(pickle.loads(own[_PACKED]))
+                    del own[_PACKED]
+            if name not in own:
                 raise AttributeError(name, name=name, obj=self)
-            self.__dict__.update(pickle.loads(packed))
-            self.__dict__.pop(_PACKED, None)
-            return getattr(self, name)
+            return own[name]
 
     def forget(self) -> None:
         """Drop what only another enumeration over the same snapshot would use: most of the memory that this takes."""

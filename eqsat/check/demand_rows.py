@@ -85,7 +85,7 @@ _ELEMENTWISE = Row(_same_needs, _run_elementwise, _linear_everywhere)
 
 
 def _constant_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
-    return selected(term.attr("value").array, everything(term), demand)
+    return selected(term.attr("value").view, everything(term), demand)
 
 
 def _full_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:

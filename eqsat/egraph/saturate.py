@@ -51,7 +51,7 @@ _GRACE_SHARE, _GRACE_SECONDS = 0.05, 0.25
 class Limits:
     """When to stop: wall-clock seconds, e-nodes, bytes of address space of the worker, and iterations.
 
-    The e-graph that exceeds the e-nodes first is the result, or with `strict` the one before it.
+    The first e-graph with more e-nodes than that is the result; with `strict` it is the one before it, if there is one.
     """
 
     seconds: float = 10.0
@@ -422,7 +422,7 @@ class Saturation:
         """Rules until nothing changes; False when a limit was met first."""
         before, ends = None, [time.monotonic()]
         while True:
-            smaller = self._snapshot
+            smaller, seen = self._snapshot, self._seen
             self._step()
             size = (self._snapshot.n_classes, len(self._snapshot.nodes))
             if self._reached():
@@ -430,8 +430,8 @@ class Saturation:
                 return False
             if size[1] > self._limits.nodes:
                 self._stop = "nodes"
-                if self._limits.strict and before is not None:
-                    self._undo(smaller)
+                if self._limits.strict and self._iterations > 1:
+                    self._undo(smaller, seen)
                 return False
             if self._iterations == self._limits.iterations:
                 self._stop = "steps"
@@ -469,9 +469,11 @@ class Saturation:
         self._new_matches.append(dict(seen - self._seen))
         self._seen = seen
 
-    def _undo(self, smaller: Snapshot) -> None:
-        """Give back the e-graph before the last iteration."""
+    def _undo(self, smaller: Snapshot, seen: Counter[str]) -> None:
+        """Give back the e-graph before the last iteration, and the matches that it came from. Saturation ends there:
+        the e-graph in egglog is the larger one."""
         self._snapshot = smaller
+        self._matches = self._seen = seen
         self._iterations -= 1
         del self._growth[-1], self._new_matches[-1]
 

@@ -26,11 +26,8 @@ from eqsat.program.constants import viewed
 from eqsat.program.core import CoreProgram, Node, lower_terms, make, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
-from eqsat.program.term import ConstArray, Shape, Term, distinguish, rebuilt
+from eqsat.program.term import ConstArray, Shape, Term, distinguish, is_large, rebuilt
 from eqsat.program.term import topological as term_order
-
-_LARGE_BYTES = 1 << 16
-"""Constants of fewer bytes are copied in next to no time."""
 
 _DIGITS = 200
 """Base of the numbers in stand-ins: every computed element type except bool holds whole numbers up to here."""
@@ -181,6 +178,7 @@ class _Instance:
         self._anonymous = anonymous
         self._placeholder: dict[Node, Node] = {}
         self._stand_ins: dict[str, np.ndarray] = {}
+        self._permuted: set[Node] = set()
         for leaf in part.segment.leaves.values():
             self._number(leaf)
         self.kept = [(node, made) for node, made in part.kept if node in core.source_term]
@@ -217,11 +215,12 @@ class _Instance:
         values = self.part.constants.get(digest, self.core.constants.get(digest))
         assert values is not None
         apart = leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2
-        permuted = apart and viewed(digest) != digest and _is_permuted(values)
-        self.values[leaf] = values if permuted else _flat(values)
-        if viewed(digest) != digest and not permuted:
-            distinguish(self.values[leaf], lambda: digest)  # a copy, in another order
-        if permuted or (apart and self._anonymous):
+        if apart and viewed(digest) != digest and _is_permuted(values):
+            self.values[leaf] = values
+            self._permuted.add(leaf)
+        else:
+            self._flatten(leaf, values)
+        if leaf in self._permuted or (apart and self._anonymous):
             constant = _stand_in(number, leaf.size, leaf.dtype)
         elif viewed(digest) != digest:  # terms identify constants by the digests of their arrays
             constant = ConstArray(self.values[leaf])
@@ -230,15 +229,23 @@ class _Instance:
         self._placeholder[leaf] = leaf if constant is None else make("Const", (constant.digest, leaf.size, leaf.dtype))
         self._stand_ins[self._placeholder[leaf].attrs[0]] = self.values[leaf] if constant is None else constant.array
 
+    def _flatten(self, leaf: Node, values: np.ndarray) -> None:
+        """Hold the values of a constant in a row; a copy is known by how the constant reads another one."""
+        digest = leaf.attrs[0]
+        self.values[leaf] = _flat(values)
+        if viewed(digest) != digest:
+            distinguish(self.values[leaf], lambda: digest)
+
     def constant(self, leaf: Node, shape: Shape) -> Term:
         """The term of a constant in this shape. One in another order than memory stays a view where that is possible:
         what reads it may put it back in order."""
-        values = self.values[leaf]
-        array = values.reshape(shape)
-        if values.ndim == 1:
-            return ops.constant(array)
-        array.flags.writeable = False
-        return ops.constant(ConstArray.moved(array, leaf.attrs[0]))
+        if leaf in self._permuted:
+            view = self.values[leaf].reshape(shape)
+            if np.may_share_memory(view, self.values[leaf]):
+                return ops.constant(ConstArray.moved(view, leaf.attrs[0]))
+            self._permuted.remove(leaf)
+            self._flatten(leaf, self.values[leaf])
+        return ops.constant(self.values[leaf].reshape(shape))
 
     def _shape(self, node: Node) -> Shape:
         term = self.core.source_term.get(node)
@@ -346,8 +353,8 @@ def _flat(array: np.ndarray) -> np.ndarray:
 
 
 def _is_permuted(values: np.ndarray) -> bool:
-    """Whether a large array holds each element once, in another order than memory does."""
-    return values.nbytes >= _LARGE_BYTES and not values.flags.c_contiguous and all(values.strides)
+    """Whether a large array is read in another order than it has in memory, and no element along a whole axis."""
+    return is_large(values) and not values.flags.c_contiguous and all(values.strides)
 
 
 def _recognised(part: Part, roots: Sequence[Node]) -> tuple[Node, ...]:

@@ -153,7 +153,9 @@ def constant(value: Any, dtype: str | None = None) -> Term:
     Raises DtypeError for an element type that programs don't have, and InputError for more elements than they hold.
     """
     if isinstance(value, ConstArray):
-        return make("constant", value=value)
+        if dtype is None:
+            return make("constant", value=value)
+        value = value.view
     array = np.asarray(value)
     check_size(array, "a constant")  # a view may repeat few elements, of which a constant would have each in memory
     if dtype is not None:

@@ -63,12 +63,13 @@ class ConstArray:
     @classmethod
     def moved(cls, view: Array, name: str) -> ConstArray:
         """A large constant with the elements of another one in another order, known by its name as `distinguish` says.
-        Nobody writes to `view`. It is copied when its elements are first needed in a row: often what reads a constant
-        moves it back."""
+        Nobody writes to `view`, nor to what it is a view of. It is copied when its elements are first needed in a row:
+        often what reads a constant moves it back."""
         constant = cls.__new__(cls)
         constant.view = view
         if view.flags.c_contiguous:
             distinguish(view, lambda: name)
+            constant.digest = _digest(view)
         else:
             constant.digest = named(name)
         return constant
@@ -87,7 +88,11 @@ class ConstArray:
         return _digest(self.array)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "view": self.array}
+        held = {name: value for name, value in self.__dict__.items() if name != "array"}
+        return {**held, "view": np.ascontiguousarray(self.view).reshape(self.view.shape)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"view": state.get("array"), **state})  # files of failed checks may be older than `view`
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConstArray) and self.view.shape == other.view.shape and self.digest == other.digest
@@ -108,7 +113,7 @@ constants, shaped in one way or another, and take seconds to read."""
 
 
 def _digest(array: Array) -> str:
-    if array.nbytes < _LARGE_BYTES:
+    if not is_large(array):
         return _hashed(array)
     known = _known(array)
     if known is not None:
@@ -118,11 +123,16 @@ def _digest(array: Array) -> str:
     return digest
 
 
+def is_large(array: Array) -> bool:
+    """Whether to read an array takes so long that it is better known by a name."""
+    return array.nbytes >= _LARGE_BYTES
+
+
 def distinguish(array: Array, name: Callable[[], str]) -> None:
     """Let a large array be known by its name, which no array of other bits may have: to read it takes time. Where it is
     the memory of one that is known already, it stays known as that. Arrays of equal bits that have two names are two
     constants, in programs and in files."""
-    if array.nbytes >= _LARGE_BYTES and _known(array) is None:
+    if is_large(array) and _known(array) is None:
         _remember(array, named(name()))
 
 
@@ -160,7 +170,7 @@ def digest_all(arrays: Iterable[Array]) -> None:
     Arrays that a constant would copy are left out.
     """
     ready = (a for a in arrays if a.flags.c_contiguous and not _shared_and_writeable(a))
-    large = sorted((a for a in ready if a.nbytes >= _LARGE_BYTES), key=lambda a: a.nbytes)
+    large = sorted(filter(is_large, ready), key=lambda a: a.nbytes)
     if sum(a.nbytes for a in large) < _TOGETHER_BYTES:
         return
 

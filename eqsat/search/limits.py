@@ -32,9 +32,9 @@ class After:
 
     Attributes:
         per_node: seconds of a stage for each node of the program, those of repeated parts counted once: the most that
-            NASNet, MaxViT, U-Net, T5, MobileNetV2, Swin and Mamba took on quiet cores of an AMD EPYC server. The plan
-            is that of the result alone: twice as much, as that of PNASNet on cores half as fast. What lowering takes
-            says less: it is short, and its first call loads modules.
+            NASNet, MaxViT, U-Net, T5, MobileNetV2, Swin and Mamba took on quiet cores of an AMD EPYC server, but for
+            the plan, that of the result alone: the 0.3 s of PNASNet on cores half as fast. What lowering takes says
+            less: it is short, and its first call loads modules.
         most: largest share of the limit that is reserved for these stages.
         ample, spare: this many times the expected seconds are reserved as long as they are at most this share of the
             limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
@@ -118,10 +118,11 @@ class Search:
             time suffices for the others within quick limits.
         uncut: a program that was cut since its parts repeat is searched whole as well, if that is expected to take at
             most this share of the time limit. It must gain the share `gain` of the price: equal parts are plainer.
-        looks: times as long as the first cover of a form's nodes, as written, are its saturation and the first cover of
-            its e-graph expected to take. An e-graph grows as far as its time allows: PNASNet's cells of 153 nodes grew
-            to 282 e-nodes in less than 1 s and gained next to nothing, to 376 and more with 1.0 to 1.5 s and cost a
-            fifth less (cores half as fast). With time enough, its forms of 300 took 3, MobileNetV2's of 112 took 1.4.
+        looks, looks_unfused: times as long as the first cover of a form's nodes, as written, are its saturation and the
+            first cover of its e-graph expected to take, on a device whose kernels fuse and on others. An e-graph grows
+            as far as its time allows: PNASNet's cells of 153 nodes grew to 282 e-nodes in less than 1 s and gained next
+            to nothing, to 376 and more with 1.0 to 1.5 s and cost a fifth less (cores half as fast). With time enough,
+            its forms of 300 took 3, MobileNetV2's of 112 took 1.4.
         per_square: expected seconds for a form, for each square of its nodes. Forms of Swin with 23, 39 and 69 nodes
             took 0.15, 0.3 and 1.0 s, those of MobileNetV2 with 58, 85 and 112 took 0.5, 1.3 and 4: 1.5e-4 to 3.2e-4.
         per_node: the most that is expected for a program searched whole, for each node: Mamba's 176 took 6 s, T5's 329
@@ -144,6 +145,7 @@ class Search:
     uncut: float = 0.5
     gain: float = 1e-3
     looks: float = 4.8
+    looks_unfused: float = 2.4
     per_square: float = 3e-4
     per_node: float = 3e-2
 
@@ -157,7 +159,7 @@ class Search:
 
     def first_look(self, size: int, fuses: bool) -> float:
         """Expected seconds for saturating a form of so many nodes, and for the first cover of its e-graph."""
-        return self.looks * self.cover_seconds(size, fuses)
+        return (self.looks if fuses else self.looks_unfused) * self.cover_seconds(size, fuses)
 
     def cover_seconds(self, nodes: int, fuses: bool) -> float:
         """Expected seconds for the first cover of an e-graph of so many e-nodes."""

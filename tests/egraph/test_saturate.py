@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
 from itertools import pairwise
 from math import nan
 from typing import Any
@@ -303,6 +304,21 @@ def test_a_strict_limit_on_nodes_is_not_exceeded():
     assert within.stats["growth"] == beyond.stats["growth"][:-1]
     assert within.stats["growth"][-1][1] == len(within.nodes)
     assert within.stats["iterations"] == beyond.stats["iterations"] - 1
+    assert within.stats["matches"] == dict(sum(map(Counter, within.stats["new_matches"]), Counter()))
+
+
+def test_a_strict_limit_on_nodes_holds_for_groups_too():
+    """Products of one value are joined once nothing else is found: that is the step which exceeds the limit here."""
+    program = eqsat.trace(lambda x: tuple(x @ weight(8, 4, seed=i) for i in range(4)), spec((8, 8)))
+    source = snapshot_of(program)
+    rules = allowed(list(ALL), "reassociate")
+    whole = saturate(source, rules)
+    assert whole.stats["stop"] == "saturated"
+    for nodes in range(len(source.nodes), len(whole.nodes)):
+        found = saturate(source, rules, Limits(nodes=nodes, strict=True))
+        assert found.stats["stop"] == "nodes"
+        assert len(found.nodes) <= nodes or found.stats["iterations"] == 1
+        assert found.stats["growth"][-1][1] == len(found.nodes)
 
 
 def test_the_memory_limit_leaves_a_result():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -350,6 +352,21 @@ def test_the_problem_of_a_cover_that_was_sent_is_unpacked_when_it_is_read() -> N
         assert vars(x.problem).keys() == vars(own.problem).keys()
         with pytest.raises(AttributeError, match="nothing of that name"):
             getattr(x.problem, "nothing of that name")
+
+
+def test_threads_that_read_a_sent_problem_see_one() -> None:
+    sent = pickle.dumps(cover(siblings(6), "mi300x", 5.0).problem)
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(50):
+                problem = pickle.loads(sent)
+                names = "candidates", "found", "problem", "candidates"
+                first, _, _, again = pool.map(lambda name, x=problem: getattr(x, name), names)
+                assert first is again is problem.candidates
+    finally:
+        sys.setswitchinterval(switching)
 
 
 def test_stopping_leaves_a_valid_cover_with_a_bound() -> None:

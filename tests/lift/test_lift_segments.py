@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.layout.arithmetic import strided
 from eqsat.lift.part import Part
-from eqsat.lift.segments import lift_parts
+from eqsat.lift.segments import _Instance, lift_parts
 from eqsat.parts.segments import Segment
 from eqsat.program import ops
+from eqsat.program.constants import constant_node, view_node
 from eqsat.program.core import lower_terms
 from eqsat.program.ir import Program
 from eqsat.program.node import Node, make, substitute
+from eqsat.program.term import ConstArray
 from support.programs import weight
 
 CHANNELS = 4
@@ -182,3 +185,22 @@ def _pairs_of_products(x):
 
 def _weights(program: Program) -> list[np.ndarray]:
     return [term.attr("value").view for term in program.terms() if term.op == "constant"]
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+@pytest.mark.parametrize("shape", [(128, 192), (192, 128), (192 * 128,), (64, 384)])
+def test_weights_in_another_order_are_right_in_every_shape(shape: tuple[int, ...], anonymous: bool) -> None:
+    """The first shape is that of the view; for the others the elements are copied, once."""
+    held, constants = ConstArray(weight(192, 128)), {}
+    turned = view_node(constant_node(held, constants), strided(0, ((128, 1), (192, 128))), constants)
+    x = ops.input("x", (turned.size,))
+    core, node = lower_terms(Program((x,), {"y": x}))
+    root = make("Bin", ("add",), (node[x], turned))
+    part = Part(Segment((root,), (root,), {}), (root,), {}, constants)
+    instance = _Instance(part, core, anonymous)
+    term = instance.constant(turned, shape)
+    assert instance.constant(turned, shape) is term
+    value = term.attr("value")
+    np.testing.assert_array_equal(value.view, held.array.T.reshape(shape))
+    assert ops.constant(value.array) is term, "it is known as what it is"
+    assert np.shares_memory(value.view, held.array) == (shape == (128, 192))

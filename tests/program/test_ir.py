@@ -344,3 +344,6 @@ def test_a_constant_in_another_order_is_copied_when_its_elements_are_needed_in_a
     np.testing.assert_array_equal(turned.array, w.T)
     assert ConstArray(turned.array) == turned
     assert pickle.loads(pickle.dumps(turned)) == turned
+    row = ConstArray.moved(w.reshape(-1)[: 1 << 15], "half of it")
+    assert pickle.loads(pickle.dumps(row)) == row == ConstArray(row.array)
+    assert ops.constant(row, "float16").attr("value").view.dtype == np.float16
