@@ -361,7 +361,7 @@ def _serve(service: str, memory: int, later: list[str]) -> None:
     raise_lost_again()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with the replies
-    requests: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[tuple[int, bytearray]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     answer: Service | None = None
     with contextlib.suppress(Exception):  # the first request loads it again, and is told what failed
@@ -393,7 +393,7 @@ def _loaded(service: str, later: list[str]) -> Service:
     return found
 
 
-def _listen(requests: queue.SimpleQueue[tuple[int, bytes]]) -> None:
+def _listen(requests: queue.SimpleQueue[tuple[int, bytearray]]) -> None:
     """Pass on requests, and end the process with the parent that sends them, whatever it is at."""
     try:
         while True:

@@ -129,8 +129,7 @@ def joined(first: Segment, second: Segment, read: Collection[Node]) -> Segment:
 
 def uncut(roots: Sequence[Node]) -> Segment | None:
     """The whole program as one segment; None if it is huge."""
-    whole = _segment(tuple(dict.fromkeys(roots)), frozenset())
-    return whole if len(topological(whole.form)) <= pieces.HUGE else None
+    return _segment(tuple(dict.fromkeys(roots)), frozenset()) if len(topological(roots)) <= pieces.HUGE else None
 
 
 def _in_pieces(

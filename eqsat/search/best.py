@@ -19,21 +19,25 @@ def best_search(
     """The best covers of all forms that are found in the time left, and the program in the parts that they cover.
 
     Equal parts are searched once, but one kernel or launch may serve two: so neighbours are joined where that gains,
-    and a small program is searched whole as well. The cheaper result counts. `meanwhile` is as in `search`.
+    and a small program is searched whole as well. The cheaper result counts; where there was no time to know which one
+    it is, the parts say so. `meanwhile` is as in `search`.
     """
     found = search(problem, run, partial(reserve, problem, run), meanwhile)
     problem, found = across_cuts(problem, found, run)
     failed = any(x.failed is not None for x in found.values())
-    whole = problem.uncut() if run.left("solve") > 0 and not failed else None
+    whole = problem.uncut() if not failed else None
     if whole is None:
         return problem, found
-    reserved = dict(run.budget.expected)
-    again = search(whole, run)
-    gains = _cost(whole, again) < (1 - limits.SEARCH.gain) * _cost(problem, found)
-    if gains and all(x.failed is None for x in again.values()):
-        return whole, again
-    run.budget.expected.update(reserved)
-    return problem, found
+    late = run.left("solve") <= 0
+    if not late:
+        reserved = dict(run.budget.expected)
+        again = search(whole, run)
+        gains = _cost(whole, again) < (1 - limits.SEARCH.gain) * _cost(problem, found)
+        if gains and all(x.failed is None for x in again.values()):
+            return whole, again
+        run.budget.expected.update(reserved)
+        late = any(x.figures["stop"] in ("time", "interrupted") for x in again.values())
+    return problem, {form: x.stopped(run.why_stopped) if late else x for form, x in found.items()}
 
 
 def _cost(problem: Problem, found: Mapping[Form, Found]) -> int:

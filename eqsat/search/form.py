@@ -65,6 +65,12 @@ class Found:
     figures: Mapping[str, Any]
     failed: EqsatError | None = None
 
+    def stopped(self, why: str) -> Found:
+        """The same, for want of time for something that might have been cheaper."""
+        if self.figures["stop"] != "saturated":
+            return self
+        return replace(self, figures={**self.figures, "stop": why})
+
 
 def cover_written(sought: Sought, seconds: float, run: Runner) -> Solved:
     """The best cover of a form as written, found in a part of its `seconds`."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from eqsat.egraph.glued import glued
 from eqsat.egraph.snapshot import Snapshot
@@ -43,14 +43,16 @@ def reserve(problem: Problem, run: Runner, written: Mapping[Form, Solved]) -> No
 
 def across_cuts(problem: Problem, found: dict[Form, Found], run: Runner) -> tuple[Problem, dict[Form, Found]]:
     """The program with neighbours joined where kernels across the cut gain, as far as there is time; and what was found
-    for its parts."""
-    known: dict[Form, Found | None] = {}
-    while problem.asked.device.fuses and run.left("join") > 0:
+    for its parts. Parts that there was no time to join say so."""
+    if not problem.asked.device.fuses:
+        return problem, found
+    known: dict[Form, _Joined] = {}
+    while True:
         pairs = _joinable(problem, found)
         _look(problem, found, pairs, known, run)
         gains = [0] * (len(problem.parts) - 1)
         for at, whole in pairs.items():
-            if better := known.get(whole.form):
+            if better := known[whole.form].found:
                 own = [found[part.form].cheapest.cover.cost for part in problem.parts[at : at + 2]]
                 gains[at] = sum(own) - better.cheapest.cover.cost
         chosen = _most_gaining(gains)
@@ -58,10 +60,18 @@ def across_cuts(problem: Problem, found: dict[Form, Found], run: Runner) -> tupl
             break
         behind = {at + 1 for at in chosen}
         parts = tuple(pairs[at] if at in chosen else part for at, part in enumerate(problem.parts) if at not in behind)
-        every = found | {form: x for form, x in known.items() if x is not None}
+        every = found | {form: x.found for form, x in known.items() if x.found is not None}
         problem, found = replace(problem, parts=parts), {part.form: every[part.form] for part in parts}
+    late = {part.form for at, whole in pairs.items() if known[whole.form].late for part in problem.parts[at : at + 2]}
     run.budget.expect("join", 0.0)
-    return problem, found
+    return problem, {form: x.stopped(run.why_stopped) if form in late else x for form, x in found.items()}
+
+
+class _Joined(NamedTuple):
+    """What is found for two parts as one, None if it gains nothing; `late` if there was not the time to know that."""
+
+    found: Found | None
+    late: bool = False
 
 
 def _joinable(problem: Problem, found: Mapping[Form, Found]) -> dict[int, Segment]:
@@ -91,39 +101,43 @@ def _look(
     problem: Problem,
     found: Mapping[Form, Found],
     pairs: Mapping[int, Segment],
-    known: dict[Form, Found | None],
+    known: dict[Form, _Joined],
     run: Runner,
 ) -> None:
-    """Fill in what is found for the joined forms that are not known, None where they gain nothing: those of most parts
-    first."""
+    """Fill in what is found for the joined forms that are not known: those of most parts first."""
     times = Counter(whole.form for whole in pairs.values())
     first = {pairs[at].form: at for at in sorted(pairs, reverse=True)}
     for form in sorted(first, key=lambda form: (-times[form], first[form])):
+        if form in known:
+            continue
         at = first[form]
-        left = run.left("join")
-        if form not in known and left > limits.JOINING.expected(len(topological(form))):
-            pair = problem.parts[at], problem.parts[at + 1]
-            run.tell("kernels across cuts", 0.8)
-            own = found[pair[0].form], found[pair[1].form]
-            known[form] = _better(problem, pairs[at], pair, own, run)
+        if run.left("join") <= limits.JOINING.expected(len(topological(form))):
+            known[form] = _Joined(None, late=True)
+            continue
+        pair = problem.parts[at], problem.parts[at + 1]
+        run.tell("kernels across cuts", 0.8)
+        own = found[pair[0].form], found[pair[1].form]
+        known[form] = _better(problem, pairs[at], pair, own, run)
 
 
-def _better(problem: Problem, whole: Segment, pair: Pair, found: tuple[Found, Found], run: Runner) -> Found | None:
-    """What is found for two parts as one; None if it gains nothing."""
+def _better(problem: Problem, whole: Segment, pair: Pair, found: tuple[Found, Found], run: Runner) -> _Joined:
+    """What is found for two parts as one."""
     if any(x.failed is not None for x in found):
-        return None
+        return _Joined(None)
     sought = problem.sought(whole.form)
     written = _alone(sought, whole, pair, (found[0].written, found[1].written), run)
     best = _alone(sought, whole, pair, (found[0].cheapest, found[1].cheapest), run)
+    late = written.cover.late or best.cover.late
     figures = _figures(found)
     best.snapshot.stats = figures
     cheapest = min(written, best, key=lambda x: x.cover.cost)
     if cheapest.cover.cost > (1 - limits.JOINING.gain) * sum(x.cheapest.cover.cost for x in found):
-        return None
+        return _Joined(None, late)
     for x in (written, cheapest):
         x.cover.forget()
     own = {"nodes": len(cheapest.snapshot.nodes), "classes": cheapest.snapshot.n_classes}
-    return Found(written, best.snapshot, cheapest, {**figures, **own})
+    joined = Found(written, best.snapshot, cheapest, {**figures, **own})
+    return _Joined(joined.stopped(run.why_stopped) if late else joined)
 
 
 def _alone(sought: Sought, whole: Segment, pair: Pair, solved: tuple[Solved, Solved], run: Runner) -> Solved:

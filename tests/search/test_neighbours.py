@@ -72,9 +72,11 @@ def test_a_norm_is_made_across_a_cut() -> None:
 def test_parts_stay_apart_without_time() -> None:
     problem, found, run = searched(patches())
     run.budget.finish()
+    assert {x.figures["stop"] for x in found.values()} == {"saturated"}
     joined, same = across_cuts(problem, found, run)
     assert joined.parts == problem.parts
-    assert same is found
+    assert [x.cheapest for x in same.values()] == [x.cheapest for x in found.values()]
+    assert "time" in {x.figures["stop"] for x in same.values()}, "with more of it they would be joined"
 
 
 def test_a_joined_part_computes_what_both_do() -> None:
