@@ -63,8 +63,8 @@ class ConstArray:
     @classmethod
     def moved(cls, view: Array, name: str) -> ConstArray:
         """A large constant with the elements of another one in another order, known by its name as `distinguish` says.
-        Nobody writes to `view`, nor to what it is a view of. It is copied when its elements are first needed in a row:
-        often what reads a constant moves it back."""
+        Nobody writes to the memory of `view`. Its elements are copied when they are first needed in a row: often the
+        reader of a constant moves it back."""
         constant = cls.__new__(cls)
         constant.view = view
         if view.flags.c_contiguous:

@@ -202,5 +202,5 @@ def test_weights_in_another_order_are_right_in_every_shape(shape: tuple[int, ...
     assert instance.constant(turned, shape) is term
     value = term.attr("value")
     np.testing.assert_array_equal(value.view, held.array.T.reshape(shape))
-    assert ops.constant(value.array) is term, "it is known as what it is"
+    assert ops.constant(value.array) is term, "it has one digest"
     assert np.shares_memory(value.view, held.array) == (shape == (128, 192))
