@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import eqsat
 from eqsat import spec
 from eqsat.base.time_budget import TimeBudget
 from eqsat.program.core import evaluate, topological
+from eqsat.search import best, limits
 from eqsat.search.asked import judged
 from eqsat.search.form import Found
 from eqsat.search.neighbours import _most_gaining, across_cuts
@@ -77,6 +79,27 @@ def test_parts_stay_apart_without_time() -> None:
     assert joined.parts == problem.parts
     assert [x.cheapest for x in same.values()] == [x.cheapest for x in found.values()]
     assert "time" in {x.figures["stop"] for x in same.values()}, "with more of it they would be joined"
+
+
+@pytest.mark.parametrize(("late", "stops"), [(False, {"saturated"}), (True, {"time"})])
+def test_parts_say_so_where_there_was_no_time_to_search_the_whole(
+    late: bool, stops: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, found, run = searched(patches())
+    assert problem.uncut() is not None
+
+    def known(of: Problem, *rest: Any) -> dict[Form, Found]:
+        """What was found for the parts, and then for the whole, which gains nothing."""
+        if late:
+            run.budget.finish()
+        return found if of is problem else search(of, run)
+
+    monkeypatch.setattr(best, "search", known)
+    monkeypatch.setattr(best, "across_cuts", lambda problem, found, run: (problem, found))
+    monkeypatch.setattr(limits, "SEARCH", replace(limits.SEARCH, gain=1.0))
+    _, after = best.best_search(problem, run)
+    assert {x.figures["stop"] for x in after.values()} == stops
+    assert [x.cheapest for x in after.values()] == [x.cheapest for x in found.values()]
 
 
 def test_a_joined_part_computes_what_both_do() -> None:
