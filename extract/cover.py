@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eqsat.egraph.required import Derivation, needs_of, needs_of_all
+from eqsat.egraph.required import Derivation, as_written, joined_needs, needs_of, needs_of_all
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.extract.cover_problem import CoverProblem
 from eqsat.extract.device.table import Device
@@ -162,7 +162,9 @@ def cover(
         chains, guessed = before.chains(start + GUESS_SHARE * time_limit, should_stop)
         made = before.problem.found.made
         among = before.problem.found.promising(DETOUR * before.cost, NEAREST)
-    how = every, exact, chains, made, in_a_hurry, among
+    good = [as_written(snapshot)] if before is None else [as_written(snapshot), before.derivation]
+    joined = joined_needs(snapshot, every, good)
+    how = joined, exact, chains, made, in_a_hurry, among
     found = enumerate_candidates(snapshot, row, limits, late, None, *how)
     given, more = _carried(known, snapshot, found)
     if not _as_written(snapshot) and not (known and late()):  # groups from rewriting change the best

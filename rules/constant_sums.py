@@ -9,7 +9,7 @@ numbers are its coefficients, so that a scale may go into a product and come out
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -36,11 +36,15 @@ Polynomial = dict[Monomial, Fraction]
 
 def _equal_sums(graph: Terms, emit: Callable[[int, Term], None]) -> None:
     first: dict[Any, int] = {}
-    for cls, polynomial in _Polynomials(graph).known.items():
+    polynomials = _Polynomials(graph)
+    for cls, polynomial in polynomials.known.items():
         key = graph.size(cls), graph.snapshot.dtype[cls], frozenset(polynomial.items())
         same = first.setdefault(key, cls)
         if same != cls:
             emit(cls, same)
+        if graph.says_again:
+            for node in polynomials.other_nodes(cls):
+                emit(cls, graph.make(node.op, node.attrs, node.args))
 
 
 class _Polynomials:
@@ -57,6 +61,14 @@ class _Polynomials:
             found = self._of_node(cls, snapshot.nodes[snapshot.best[cls]])
             short = found is not None and len(found) <= _MOST_TERMS
             self.known[cls] = found if found is not None and short else self._factor(cls)
+
+    def other_nodes(self, cls: int) -> Iterator[ENode]:
+        """The e-nodes of a class, without the shallowest, that say its polynomial."""
+        snapshot = self._graph.snapshot
+        for i in snapshot.members[cls]:
+            node = snapshot.nodes[i]
+            if i != snapshot.best[cls] and self._of_node(cls, node) == self.known[cls]:
+                yield node
 
     def _of_node(self, cls: int, node: ENode) -> Polynomial | None:
         """The polynomial that an e-node says; None where it says none."""

@@ -21,6 +21,9 @@ Term = int | tuple[str, tuple[Any, ...], tuple[Any, ...]]
 class Terms:
     """Looks into a snapshot and builds terms over it."""
 
+    says_again = False
+    """Whether equalities are wanted that the snapshot holds already."""
+
     def __init__(self, snapshot: Snapshot, derivations: Sequence[Derivation] = ()) -> None:
         """`derivations` are good programs in the snapshot, as far as they are known."""
         self.snapshot, self.derivations = snapshot, derivations

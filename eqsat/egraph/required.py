@@ -61,6 +61,14 @@ def needs_of(snapshot: Snapshot, derivation: Derivation) -> Needs:
     return Needs(required_of_roots(snapshot, of), of, _from_the_roots(snapshot, chosen))
 
 
+def joined_needs(snapshot: Snapshot, every: Needs, derivations: Sequence[Derivation]) -> Needs:
+    """What every derivation needs, and the classes that any of these `derivations` computes."""
+    classes = every.classes
+    for derivation in derivations:
+        classes |= needs_of(snapshot, derivation).classes
+    return Needs(classes, every.of, every.order)
+
+
 def _from_the_roots(snapshot: Snapshot, chosen: Mapping[int, int]) -> list[int]:
     """Dynamic classes from the roots down, where `chosen` is the e-node of each class that is computed."""
     seen: dict[int, None] = {}

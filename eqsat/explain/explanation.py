@@ -73,5 +73,5 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         steps = [step.as_json() for step in self.steps]
-        end = closing({"steps": steps, "derived": self.derived}) if steps else ""
+        end = closing({"steps": steps, "derived": self.derived})
         return fragment("steps", steps=alike(steps), closing=end)

@@ -11,6 +11,9 @@ from eqsat.errors import escaped
 WIDTH = 100
 """Width of the text, in columns."""
 
+_MISSING = "time was short, or the e-graph no longer holds one of them"
+"""Why steps are not complete: an e-node that a simpler one replaced (`Rule.subsumes`) is no longer there."""
+
 _INDENT = "     "
 _MOST_PLACES = 12
 """Most places shown for a rule that did not fire."""
@@ -23,8 +26,7 @@ def narration(report: Report, width: int = WIDTH) -> str:
     report = escaped(report)
     steps = report["steps"]
     parts = [_step(group, width) for group in alike(steps)]
-    written = "The program stands as it was written: nothing cheaper was found."
-    parts.append("\n".join(_filled(closing(report) if steps else written, width, "", "")))
+    parts.append("\n".join(_filled(closing(report), width, "", "")))
     parts += [_merges(report["merges"], width)] if report["merges"] and steps else []
     why = streams(report)
     parts += [_streams(why, width)] if why else []
@@ -130,6 +132,10 @@ def _place(place: Mapping[str, Any], width: int) -> list[str]:
 
 def closing(report: Report) -> str:
     """One line of summary: steps, replays, the largest error, and whether a step is missing."""
+    if not report["steps"]:
+        stands = "The program stands as it was written: nothing cheaper was found."
+        is_source = report["derived"] or report.get("left_out")
+        return stands if is_source else f"No steps are shown: {_MISSING}."
     steps = [s for s in report["steps"] if s["rule"] != "fold-constants"]
     replayed = [s for s in steps if s["replayed"]]
     line = f"{len(report['steps'])} steps, {len(replayed)} of {len(steps)} rewrites replayed by evaluation"
@@ -137,7 +143,7 @@ def closing(report: Report) -> str:
         line += f", largest error {max(s['error'] for s in replayed):.0e}"
     if report["derived"]:
         return f"{line}. They make the source equal to the result, with nothing left out."
-    return f"{line}. Time was short: they say what each rule contributed, not every step between."
+    return f"{line}. They say what each rule contributed, not every step between: {_MISSING}."
 
 
 def _merges(merges: Sequence[Mapping[str, Any]], width: int) -> str:

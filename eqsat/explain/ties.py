@@ -123,6 +123,8 @@ def _nested(shape: Shape) -> int:
 class _Spelling(Terms):
     """Terms that are not looked up, so that the statements of a host rule are kept. Remembers the current e-node."""
 
+    says_again = True
+
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self.looking_at: ENode | None = None

@@ -90,7 +90,7 @@ def page(result: Result) -> str:
         before=draw(result.written, core, device, sides["before"]),
         after=draw(result.plan, core, device, sides["after"]),
         steps=alike(report["steps"]),
-        closing=closing(report) if report["steps"] else "",
+        closing=closing(report),
         growth=_growth(report["egraph"]["growth"]),
         plot=_PLOT,
     )

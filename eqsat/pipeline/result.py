@@ -55,7 +55,7 @@ class Result:
             rows=costs(report),
             unknown=unpriced(report),
             steps=alike(report["steps"]),
-            closing=closing(report) if report["steps"] else "",
+            closing=closing(report),
             program=self.program.listing(),
         )
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from eqsat.base.time_budget import TimeBudget
+from eqsat.egraph.required import of_fewest_products
 from eqsat.egraph.saturate import Limits, saturate, stated
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
@@ -350,13 +351,14 @@ def _regrouped(
     """The cheapest cover after joining values of the best cover into groups, repeated until nothing is gained.
 
     Only a good cover tells which further values to join: its products may have been made by rules and have other
-    derivations, so that no group of required values contains them. The second look gains more often, so that time for
-    it is kept.
+    derivations, so that no group of required values contains them. Groups of the program of fewest products are tried
+    with them: which of two equally cheap products a cover has is an accident. The second look gains more often, so
+    that time for it is kept.
     """
     groups = [r for r in sought.asked.rules if isinstance(r, HostRule) and r.phase == "groups"]
     best = first
     while best.snapshot.stats["stop"] == "saturated":
-        further = stated(groups, best.snapshot, [best.cover.derivation])
+        further = stated(groups, best.snapshot, [best.cover.derivation, of_fewest_products(best.snapshot)])
         if not further:
             break
         if deadline.left() <= _regrouping(sought, best):

@@ -133,9 +133,9 @@ def enumerate_candidates(
     """The candidates of every class, within `limits`.
 
     `should_stop` is polled; once it returns True, classes keep their present cuts, which always suffice for a cover.
-    `only` lists the e-nodes that may be used; None means all. `needs` describes the classes that all programs in the
-    e-graph compute: kernels with several outputs compute only such classes, and are not made without it. With `exact`,
-    kernels sum in a fixed order. `chains` are a guess at what each class costs as a leaf; by default a launch. `made`
+    `only` lists the e-nodes that may be used; None means all. `needs` describes the classes that kernels with
+    several outputs compute (`eqsat.egraph.required`): none are made without it. With `exact`, kernels sum in a fixed
+    order. `chains` are a guess at what each class costs as a leaf; by default a launch. `made`
     is what an earlier enumeration for the same device made, under limits that differ at most in how much is kept.
     `in_a_hurry` is asked with the share of the classes that is left; once it returns True, no more is kept of them than
     `QUICK` allows. `among` are the classes, as a bit set, to find more cuts of; None means all. Others have those that

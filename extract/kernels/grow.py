@@ -239,10 +239,10 @@ class Grower:
         yield from self.row_sums(i, node)
 
     def row_sums(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A product with one row or column as the sums of rows that it is, unless the class holds a reduction, which
-        has the same cuts, or a map may hold the sum."""
+        """A product with one row or column as the sums of rows that it is, unless the class holds the sum of a product
+        of elements, which has the same cuts, or a map may hold the sum."""
         batch, m, k, n = node.attrs
-        if not is_row_sum(node.attrs) or k <= self.limits.terms or any(x.op == "Red" for x in self._used(node.cls)):
+        if not is_row_sum(node.attrs) or k <= self.limits.terms or self._sums_products(node.cls):
             return
         rows = Rows(batch * m * n, k, "red")
         work = work_of("mul", rows.rows * k) + work_of("sum", rows.rows * k)
@@ -256,6 +256,11 @@ class Grower:
             again = sum(x.work * rows.rows * k / max(self.snapshot.size[x.cls], 1) for x in join.subs)
             on_chip = any(x.on_chip for x in join.subs)
             yield self.make(i, join.subs, Kind.ROW, rows, joined(*reads), again + work, on_chip)
+
+    def _sums_products(self, c: int) -> bool:
+        """Whether a class holds the sum of a product of elements."""
+        summed = (x.args[0] for x in self._used(c) if x.op == "Red")
+        return any(x.op == "Bin" and x.attrs[0] == "mul" for a in summed for x in self._used(a))
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A product with an operand that is made on the way, where that costs less than to write and read it; the

@@ -6,9 +6,10 @@
     ROW                rows of one domain, reduced several ways, or reduced and written beside a map of the same
                        elements: layernorm(x + r) and the sum x + r
 
-A joint kernel pays off only if each of its outputs is needed in memory. So only classes that every program in the
-e-graph computes are joined (those of one program where that is covered by itself), and only if each is an output or has
-a reader outside the kernel that needs it in memory.
+A joint kernel pays off only if each of its outputs is needed in memory. So only classes are joined that every program
+in the e-graph computes, or a good one that is known: the program as it was written, and the best so far. (A rule that
+spells a class in another way takes it from those of every program.) Each is an output or has a reader outside the
+kernel that needs it in memory.
 Any products of a stream may be joined to such a left operand of theirs: they may be a group that rules formed.
 No joint kernel recomputes its own inputs. Covers of earlier e-graphs contribute their joint kernels
 (`eqsat.extract.known`).
@@ -71,7 +72,7 @@ def joint_kernels(
 
     Args:
         cuts: the cuts of each class.
-        needs: the classes that all programs compute; only these are joined.
+        needs: the classes to join.
         cheapest: (class, bit set of classes) to the least price, in picoseconds, of a kernel that computes the class
             from the set; None if there is none.
         should_stop: polled; once it returns True, the kernels found so far are returned.

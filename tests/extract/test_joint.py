@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import eqsat
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
@@ -28,6 +30,7 @@ from eqsat.program.core import Node, evaluate
 from support.core_programs import bin_, by_row, c_, layernorm, mm, red, softmax, un, view, x_
 from support.gpu_support import assert_close
 from support.plans import program_of, random_env
+from support.programs import weight
 from support.snapshots import random_snapshot, value_of
 
 MI300X = DEVICES["mi300x"]
@@ -68,6 +71,21 @@ def test_fewer_kernels_cost_less(roots: list[Node], apart: int, families: list[s
     assert [x.family for x in together.kernels] == families
     assert together.optimal
     assert together.cost < one_each.cost
+
+
+def test_sums_of_a_product_write_its_operand_beside() -> None:
+    """The sums of the rows of z @ w are z @ w.sum(1), a class that holds a reduction and a product of one column."""
+    w = weight(265, 200)
+
+    def summed(x: Any, y: Any, by: Callable[[Any], Any]) -> Any:
+        z = eqsat.concatenate([y @ x.T, x], 1)
+        return z, by(z)
+
+    ways = (lambda z: (z @ w).sum(1, keepdims=True)), (lambda z: z @ w.sum(1, keepdims=True))
+    shapes = [eqsat.spec((200, 65))] * 2
+    found = [eqsat.optimize(eqsat.trace(lambda x, y, by=by: summed(x, y, by), *shapes)).report for by in ways]
+    assert [len(report["kernels"]) for report in found] == [2, 2]
+    assert found[0]["result"]["predicted_us"] == pytest.approx(found[1]["result"]["predicted_us"])
 
 
 def states(steps: int) -> list[Node]:

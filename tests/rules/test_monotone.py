@@ -113,6 +113,58 @@ def test_no_rule_about_groups_raises_the_price(monotone: ModuleType, name: str) 
     assert whole <= min(others)
 
 
+def repeated_rows() -> Program:
+    """A product written beside sums of its rows, side by side with itself: its transpose is another spelling."""
+
+    def block(x: Any) -> Any:
+        p = weight(32, 200) @ x
+        z = eqsat.concatenate([p, p], 1)
+        return weight(32, 32) @ z, z.sum(1)
+
+    return eqsat.trace(block, eqsat.spec((200, 48)))
+
+
+def shared_left() -> Program:
+    """A product that is a result, and one of the same operand once constants are folded."""
+
+    def block(x: Any, y: Any) -> Any:
+        m = (eqsat.silu(y) * x) @ weight(64, 64)
+        h = m + 1.0
+        normed = eqsat.rmsnorm((h + weight(64)) @ weight(64, 64, seed=1), weight(64, seed=1))
+        return m, h, normed + weight(64, seed=2)
+
+    return eqsat.trace(block, eqsat.spec((65, 64)), eqsat.spec((65, 64)))
+
+
+def summed_addend() -> Program:
+    """A product that is a result, and sums of its rows with a constant added before or after."""
+
+    def block(x: Any) -> Any:
+        y = (x * -1.0) @ x.T
+        return y, ((y + weight(64)).sum(1, keepdims=True) * weight(64, 1)) @ weight(1, 65)
+
+    return eqsat.trace(block, eqsat.spec((64, 65)))
+
+
+BESIDE = {
+    "repeated rows": (repeated_rows, "transpose-of-matmul"),
+    "a shared left operand": (shared_left, "view-of-matmul-narrows"),
+    "sums with an addend": (summed_addend, "sum-of-constant-addend"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_other_spellings_of_a_result_leave_its_kernels(monotone: ModuleType, name: str) -> None:
+    build, rule = BESIDE[name]
+    rules = allowed(list(ALL), "reassociate")
+    made = monotone.prepared(build(), 60.0)
+    prices = [
+        sum(x.cost for x in monotone.priced(made, given, 60.0).values())
+        for given in (rules, [r for r in rules if r.name != rule])
+    ]
+    assert prices[0] <= prices[1]
+
+
 def heads() -> Program:
     """Attention whose queries, keys and values are heads of one product with a bias."""
 

@@ -81,7 +81,7 @@ def test_what_other_programs_crowd_out_is_found_where_the_best_one_is_covered_by
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Limits here are low, so that a small program has crowded classes."""
-    monkeypatch.setattr(form, "_at_first", lambda *args: FEW)
+    monkeypatch.setattr(form, "_at_first", lambda *args: FEWER)
     monkeypatch.setattr(form, "_in_time_again", lambda *args: (FEWER, 0.9, 0.0))
     alone = eqsat.optimize(attention(), time_limit=60).report
     monkeypatch.setattr(form, "LOOK_ALONE", NOT_ALONE)
