@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.check.inputs import SEED, random_values
-from eqsat.dynamic.family import Family
+from eqsat.dynamic.family import Family, result_at
 from eqsat.dynamic.ranges import ends, unseen
 from eqsat.errors import CheckFailed, InputError
 from eqsat.frontends.execution import OnnxRuntime, RuntimeRefuses
 from eqsat.frontends.onnx.dims.forms import Point, shown
-from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.runtime import difference, tolerance_of
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
@@ -86,7 +85,7 @@ def compare(
 
 def _exactly(family: Family, file: Path, point: Point) -> Compared:
     """The comparison in float64, where only the constants of the result are rounded."""
-    source, result = family.at(point), from_onnx(file, point, head=True)
+    source, result = family.at(point), result_at(file, point)
     inputs = random_values(source.inputs, 1, SEED)
     error = _largest(source.run(inputs, "float64"), result.run(inputs, "float64"))
     if error > _EXACT * tolerance_of(source):
@@ -109,7 +108,7 @@ def _runners(family: Family, file: Path, program: Program) -> tuple[Run, Run, st
     def by_numpy(read: Callable[[Point], Program]) -> Run:
         return lambda point, terms: read(point).run(random_values(terms, 0, SEED))
 
-    numpy = by_numpy(family.at), by_numpy(lambda point: from_onnx(file, point, head=True)), "NumPy"
+    numpy = by_numpy(family.at), by_numpy(lambda point: result_at(file, point)), "NumPy"
     try:
         runtime = OnnxRuntime()
     except ImportError:

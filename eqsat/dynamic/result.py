@@ -11,7 +11,7 @@ from typing import Any
 from eqsat.base.arguments import instance
 from eqsat.dynamic.candidate import at
 from eqsat.dynamic.family import Family
-from eqsat.errors import InputError
+from eqsat.errors import CheckFailed, InputError
 from eqsat.frontends.onnx.dims.join import Model
 from eqsat.frontends.onnx.file.copy import copy_model
 from eqsat.frontends.onnx.file.types import checked_sizes
@@ -72,4 +72,9 @@ class Dynamic:
         point = {name: size for name, size in checked.items() if self.family.fixed.get(name) != size}
         if point.keys() != self.family.ranges.keys():
             raise InputError(f"at takes sizes of {', '.join(self.family.ranges)}, got {checked}")
-        return self.family.at(point) if self.model is None else at(self.model, point)
+        if self.model is None:
+            return self.family.at(point)
+        try:
+            return at(self.model, point)
+        except CheckFailed as error:  # outside of the ranges, where nothing was compared
+            raise InputError(str(error)) from None
