@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,6 @@ from pathlib import Path
 from eqsat.dynamic.family import Family, result_at
 from eqsat.dynamic.replay import Choice
 from eqsat.dynamic.written import Instances, Sizes
-from eqsat.errors import CheckFailed
 from eqsat.extract.plan.stitch import Stitched
 from eqsat.frontends.onnx.dims.forms import Point
 from eqsat.frontends.onnx.dims.join import Apart, Model
@@ -50,8 +50,7 @@ class Candidate:
     def as_source(self, reason: str, run: Runner) -> Candidate:
         """The same search, if nothing of its choice is taken: for this reason, where none is known.
 
-        Raises:
-            CheckFailed: a program that was read from no file has no model with named dims.
+        Without a file to copy, it has the model of the program as written, if there is one.
         """
         changed = self.choice.changed()
         reasons = {**dict.fromkeys(changed, reason), **self.reasons}
@@ -60,10 +59,9 @@ class Candidate:
         found = replace(self, choice=choice, made=made, model=None, points=(), reasons=reasons)
         if self.instances is None:
             return found
-        try:
+        with suppress(Apart):
             return replace(found, model=self.instances.model(reasons), points=self.points)
-        except Apart as apart:
-            raise _no_model(apart) from None
+        return found
 
     def kept(self) -> list[tuple[int, str]]:
         """How many parts are as written, and why."""
@@ -72,11 +70,7 @@ class Candidate:
 
 
 def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candidate:
-    """The candidate of a search at the first of these sizes.
-
-    Raises:
-        CheckFailed: a program that was read from no file has no model with named dims, not even as written.
-    """
+    """The candidate of a search at the first of these sizes."""
     problem = partition(sizes.programs[0], asked, run)
     plan_written = WrittenPlan()
     found = search(problem, run, partial(plan_written.begin, problem))
@@ -93,8 +87,6 @@ def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candid
         instances = Instances(choice, sizes, run)
         model, reasons = instances.largest_model()
     except Apart as apart:
-        if family.path is None:
-            raise _no_model(apart) from None
         return first.as_source(str(apart), run)
     if len(reasons) == len(changed) and family.path is not None:
         return replace(first, reasons=reasons).as_source("no part has a form for all sizes", run)
@@ -103,10 +95,6 @@ def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candid
         made = assemble(problem, choice.selection, written, run)
     kept = instances if family.path is None else None
     return Candidate(sizes, written, choice, made, model, instances.points, reasons, kept)
-
-
-def _no_model(apart: Apart) -> CheckFailed:
-    return CheckFailed(f"the program has no model with named dimensions: {apart}")
 
 
 def price(program: Program, asked: Asked, run: Runner) -> float | None:

@@ -6,9 +6,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from eqsat.check.inputs import SEED, random_values
 from eqsat.dynamic.family import Family, result_at
@@ -34,11 +36,18 @@ Run = Callable[[Point, list[Term]], Outputs]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A comparison at some sizes: the largest difference, as a share of the scale of an output, and what ran both."""
+    """A comparison at some sizes.
+
+    Attributes:
+        max_error: the largest difference, as a share of the scale of an output.
+        by: what ran both.
+        shapes: of outputs, by name.
+    """
 
     point: Point
     max_error: float
     by: str
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     def as_json(self) -> dict[str, Any]:
         """As in the report."""
@@ -74,12 +83,13 @@ def compare(
             continue
         terms = inputs(point)
         try:
-            error = _largest(wanted(point, terms), found(point, terms))
+            right = wanted(point, terms)
+            error = _largest(right, found(point, terms))
         except RuntimeRefuses as error:
             raise CheckFailed(f"at {shown(point)}: {by} cannot run it: {error}") from None
         if error > tolerance:
             raise CheckFailed(f"at {shown(point)} an output differs from the source by {error:.1e} of its scale")
-        done.append(Compared(point, error, by))
+        done.append(Compared(point, error, by, _shapes(right)))
     return done
 
 
@@ -87,10 +97,16 @@ def _exactly(family: Family, file: Path, point: Point) -> Compared:
     """The comparison in float64, where only the constants of the result are rounded."""
     source, result = family.at(point), result_at(file, point)
     inputs = random_values(source.inputs, 1, SEED)
-    error = _largest(source.run(inputs, "float64"), result.run(inputs, "float64"))
+    right = source.run(inputs, "float64")
+    error = _largest(right, result.run(inputs, "float64"))
     if error > _EXACT * tolerance_of(source):
         raise CheckFailed(f"at {shown(point)} an output differs from the source by {error:.1e} of its scale in float64")
-    return Compared(point, error, "float64")
+    return Compared(point, error, "float64", _shapes(right))
+
+
+def _shapes(values: Outputs) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays among the outputs."""
+    return {name: value.shape for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 def _largest(wanted: Outputs, found: Outputs) -> float:

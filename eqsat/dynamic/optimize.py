@@ -12,6 +12,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +75,7 @@ def optimize_dynamic(
 
     Raises:
         InputError: as `optimize` and `from_onnx`; a range is none, or the model has no program at its ends.
-        CheckFailed: even the program as written differs from its source when its dims are named.
+        CheckFailed: as `optimize`.
     """
     begun = time.monotonic()
     run = Runner(TimeBudget.of(time_limit), progress)
@@ -123,22 +125,27 @@ def _candidates(family: Family, sizes: Sequence[Sizes], asked: Asked, run: Runne
 
 
 def _taken(family: Family, competition: Competition, run: Runner) -> tuple[Candidate, list[Compared]]:
-    """The best candidate that agrees with the source where they are compared, else the program as written; and the
-    comparisons.
-
-    Raises:
-        CheckFailed: not even that agrees with the source, and there is no file to copy.
-    """
+    """The best candidate that agrees with the source where they are compared, else the source; and the comparisons."""
     while (chosen := competition.chosen) is not None:
         found = competition.candidates[chosen]
         try:
-            return found, _compared(family, found, run)
+            return _named(found, compared := _compared(family, found, run)), compared
         except CheckFailed as error:
             competition.refuse(chosen, str(error))
         if not run.left("check"):
             competition.end("no time is left to compare it")
     found = competition.as_source(run)
-    return found, _compared(family, found, run)
+    with suppress(CheckFailed):
+        return _named(found, compared := _compared(family, found, run)), compared
+    return replace(found, model=None, points=()), []
+
+
+def _named(found: Candidate, compared: Sequence[Compared]) -> Candidate:
+    """The candidate with names of dims of outputs that say their sizes wherever it was compared."""
+    model = found.model
+    for each in compared:
+        model = model and model.named_by(each.point, each.shapes)
+    return replace(found, model=model)
 
 
 def _as_json(

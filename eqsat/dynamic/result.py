@@ -52,14 +52,14 @@ class Dynamic:
         """Write the ONNX model: one file for all sizes; a copy of the source if that stays as it is.
 
         Raises:
-            InputError: the file cannot be written, or the source is a model in memory that stays as it is.
+            InputError: the file cannot be written, or the source came from no file and stays as it is.
         """
         if self.model is not None:
             self.model.save(path)
         elif self.family.path is not None:
             copy_model(self.family.path, Path(path))
         else:
-            raise InputError("the model stays as it is; it was given in memory, so there is no file to copy")
+            raise InputError("the model stays as it is; it came from no file, so there is none to copy")
 
     def at(self, sizes: Mapping[str, int]) -> Program:
         """The optimised program at these sizes of all dims. Sizes of fixed dims may be given, too.
