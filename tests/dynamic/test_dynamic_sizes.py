@@ -59,7 +59,7 @@ PARTS = {
 def source(nodes: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
     names = [name for name in ("y", "z") if any(name in each.output for each in nodes)]
     outputs = [value(name, [f"rows of {name}", 6]) for name in names]
-    return model(nodes, [value("x", ["n", 6])], [value("y", None)], STORED, opset=18)
+    return model(nodes, [value("x", ["n", 6])], outputs, STORED, opset=18)
 
 
 @pytest.mark.parametrize("kind", PARTS)
