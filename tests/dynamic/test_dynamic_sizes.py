@@ -152,3 +152,20 @@ def test_a_constant_that_is_computed_from_itself_has_no_other_size() -> None:
         written.append(Written(Program((y.args[0],), {"y": y}), {held: ops.mul(held, held)}))
     with pytest.raises(Apart, match="a constant is computed from itself"):
         instantiated(written, points, {"n": 9}, lambda name: None)
+
+
+def test_some_rows_of_attention_are_right_where_it_has_more(tmp_path: Path) -> None:
+    """The first 7 rows are all rows at 7 sizes: at others the sums of the softmax are of more rows than the product."""
+    nodes = [times("w", "x", "q"), node("Transpose", ["x"], ["k"]), node("MatMul", ["q", "k"], ["scores"])]
+    nodes += [node("Softmax", ["scores"], ["p"], axis=-1), node("MatMul", ["p", "x"], ["o"])]
+    nodes += [node("Slice", ["o", "at 0", "seven", "at 0"], ["r"]), times("w", "r", "y"), times("w", "o", "z")]
+    outputs, stored = [value("y", ["k", 6]), value("z", ["n", 6])], [*STORED, tensor("seven", np.array([7]))]
+    file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(model(nodes, [value("x", ["n", 6])], outputs, stored, opset=18), file)
+    eqsat.optimize_dynamic(file, {"n": (2, 12)}, time_limit=5).save(out)
+    sessions: list[Any] = [onnxruntime.InferenceSession(path) for path in (file, out)]
+    for n in range(2, 13):
+        x = RNG.standard_normal((n, 6)).astype(np.float32)
+        wanted, mine = (session.run(None, {"x": x}) for session in sessions)
+        for theirs, own in zip(wanted, mine, strict=True):
+            np.testing.assert_allclose(own, theirs, 1e-3, 1e-4)
