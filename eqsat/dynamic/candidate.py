@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from eqsat.dynamic.family import Family
+from eqsat.dynamic.family import Family, result_at
 from eqsat.dynamic.replay import Choice
 from eqsat.dynamic.written import Instances, Sizes
-from eqsat.errors import CheckFailed
 from eqsat.extract.plan.stitch import Stitched
 from eqsat.frontends.onnx.dims.forms import Point
 from eqsat.frontends.onnx.dims.join import Apart, Model
-from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.pipeline.assemble import Assembled, WrittenPlan, assemble
 from eqsat.pipeline.selection import choose
 from eqsat.program.ir import Program
@@ -36,6 +35,7 @@ class Candidate:
         model: with named dims; None if the source stays as it is.
         points: sizes at which it was written.
         reasons: why forms, by number, are as written.
+        instances: writes the program as written, where there is no file to copy.
     """
 
     sizes: Sizes
@@ -45,14 +45,23 @@ class Candidate:
     model: Model | None
     points: Sequence[Point] = ()
     reasons: Mapping[int, str] = field(default_factory=dict)
+    instances: Instances | None = field(default=None, repr=False)
 
     def as_source(self, reason: str, run: Runner) -> Candidate:
-        """The same search, if nothing of its choice is taken: for this reason, where none is known."""
+        """The same search, if nothing of its choice is taken: for this reason, where none is known.
+
+        Without a file to copy, it has the model of the program as written, if there is one.
+        """
         changed = self.choice.changed()
         reasons = {**dict.fromkeys(changed, reason), **self.reasons}
         choice = self.choice.keep(changed)
         made = assemble(choice.problem, choice.selection, self.written, run)
-        return replace(self, choice=choice, made=made, model=None, points=(), reasons=reasons)
+        found = replace(self, choice=choice, made=made, model=None, points=(), reasons=reasons)
+        if self.instances is None:
+            return found
+        with suppress(Apart):
+            return replace(found, model=self.instances.model(reasons), points=self.points)
+        return found
 
     def kept(self) -> list[tuple[int, str]]:
         """How many parts are as written, and why."""
@@ -61,11 +70,7 @@ class Candidate:
 
 
 def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candidate:
-    """The candidate of a search at the first of these sizes.
-
-    Raises:
-        CheckFailed: a program that was read from no file has no model with named dims, not even as written.
-    """
+    """The candidate of a search at the first of these sizes."""
     problem = partition(sizes.programs[0], asked, run)
     plan_written = WrittenPlan()
     found = search(problem, run, partial(plan_written.begin, problem))
@@ -82,15 +87,14 @@ def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candid
         instances = Instances(choice, sizes, run)
         model, reasons = instances.largest_model()
     except Apart as apart:
-        if family.path is None:
-            raise CheckFailed(f"the program has no model with named dimensions: {apart}") from None
         return first.as_source(str(apart), run)
     if len(reasons) == len(changed) and family.path is not None:
         return replace(first, reasons=reasons).as_source("no part has a form for all sizes", run)
     if reasons:
         choice = choice.keep(list(reasons))
         made = assemble(problem, choice.selection, written, run)
-    return Candidate(sizes, written, choice, made, model, instances.points, reasons)
+    kept = instances if family.path is None else None
+    return Candidate(sizes, written, choice, made, model, instances.points, reasons, kept)
 
 
 def price(program: Program, asked: Asked, run: Runner) -> float | None:
@@ -103,8 +107,8 @@ def price(program: Program, asked: Asked, run: Runner) -> float | None:
 
 
 def at(model: Model, point: Point) -> Program:
-    """A model with named dims as a program at these sizes."""
+    """A model with named dims as a program at these sizes. Raises CheckFailed if it has none there."""
     with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
         file = Path(folder, "model.onnx")
         model.save(file)
-        return from_onnx(file, point, head=True)
+        return result_at(file, point)

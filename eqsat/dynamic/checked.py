@@ -6,17 +6,18 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eqsat.check.inputs import SEED, random_values
-from eqsat.dynamic.family import Family
+from eqsat.dynamic.family import Family, result_at
 from eqsat.dynamic.ranges import ends, unseen
 from eqsat.errors import CheckFailed, InputError
 from eqsat.frontends.execution import OnnxRuntime, RuntimeRefuses
 from eqsat.frontends.onnx.dims.forms import Point, shown
-from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.runtime import difference, tolerance_of
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
@@ -35,11 +36,18 @@ Run = Callable[[Point, list[Term]], Outputs]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A comparison at some sizes: the largest difference, as a share of the scale of an output, and what ran both."""
+    """A comparison at some sizes.
+
+    Attributes:
+        max_error: the largest difference, as a share of the scale of an output.
+        by: what ran both.
+        shapes: of outputs, by name.
+    """
 
     point: Point
     max_error: float
     by: str
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     def as_json(self) -> dict[str, Any]:
         """As in the report."""
@@ -75,23 +83,30 @@ def compare(
             continue
         terms = inputs(point)
         try:
-            error = _largest(wanted(point, terms), found(point, terms))
+            right = wanted(point, terms)
+            error = _largest(right, found(point, terms))
         except RuntimeRefuses as error:
             raise CheckFailed(f"at {shown(point)}: {by} cannot run it: {error}") from None
         if error > tolerance:
             raise CheckFailed(f"at {shown(point)} an output differs from the source by {error:.1e} of its scale")
-        done.append(Compared(point, error, by))
+        done.append(Compared(point, error, by, _shapes(right)))
     return done
 
 
 def _exactly(family: Family, file: Path, point: Point) -> Compared:
     """The comparison in float64, where only the constants of the result are rounded."""
-    source, result = family.at(point), from_onnx(file, point, head=True)
+    source, result = family.at(point), result_at(file, point)
     inputs = random_values(source.inputs, 1, SEED)
-    error = _largest(source.run(inputs, "float64"), result.run(inputs, "float64"))
+    right = source.run(inputs, "float64")
+    error = _largest(right, result.run(inputs, "float64"))
     if error > _EXACT * tolerance_of(source):
         raise CheckFailed(f"at {shown(point)} an output differs from the source by {error:.1e} of its scale in float64")
-    return Compared(point, error, "float64")
+    return Compared(point, error, "float64", _shapes(right))
+
+
+def _shapes(values: Outputs) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays among the outputs."""
+    return {name: value.shape for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 def _largest(wanted: Outputs, found: Outputs) -> float:
@@ -109,7 +124,7 @@ def _runners(family: Family, file: Path, program: Program) -> tuple[Run, Run, st
     def by_numpy(read: Callable[[Point], Program]) -> Run:
         return lambda point, terms: read(point).run(random_values(terms, 0, SEED))
 
-    numpy = by_numpy(family.at), by_numpy(lambda point: from_onnx(file, point, head=True)), "NumPy"
+    numpy = by_numpy(family.at), by_numpy(lambda point: result_at(file, point)), "NumPy"
     try:
         runtime = OnnxRuntime()
     except ImportError:

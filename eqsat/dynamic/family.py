@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.base.arguments import instance, integer, text
 from eqsat.dynamic.ranges import DEFAULT, Range, checked_range
-from eqsat.errors import EqsatError, InputError
+from eqsat.errors import CheckFailed, EqsatError, InputError
 from eqsat.frontends.onnx.dims.forms import Point, fit_all, shown
 from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
 from eqsat.program import ops
@@ -97,6 +97,19 @@ class Family:
             raise InputError(f"at {shown(point)}: {error}; {hint}") from None
         instance("optimize_dynamic", program, Program, "a model, or a function from sizes to a Program")
         return program
+
+
+def result_at(file: Path, point: Point) -> Program:
+    """The program of a model that eqsat wrote, at these sizes.
+
+    Raises:
+        CheckFailed: it has none there; the message names no file, as only eqsat knows it.
+    """
+    try:
+        return from_onnx(file, point, head=True)
+    except InputError as error:
+        reason = str(error).removeprefix(f"{file}: ")
+        raise CheckFailed(f"at {shown(point)} the result cannot be read: {reason}") from None
 
 
 def inputs_at(programs: Sequence[Program], points: Sequence[Point]) -> Callable[[Point], list[Term]] | None:

@@ -70,8 +70,9 @@ class _Maker:
         self._made: dict[Same, Term] = {}
 
     def made(self, roots: Sequence[Same]) -> list[Term]:
-        """The terms at the new sizes."""
+        """The terms at the new sizes. Raises Apart if constants are computed from each other in a circle."""
         stack = list(reversed(roots))
+        begun: set[Same] = set()
         while stack:
             terms = stack[-1]
             operands = self._operands(terms)
@@ -81,6 +82,9 @@ class _Maker:
                 if terms not in self._made:
                     self._made[terms] = self._term(terms, [self._made[each] for each in operands])
             else:
+                if terms in begun:
+                    raise Apart("a constant is computed from itself")
+                begun.add(terms)
                 stack += waiting
         return [self._made[terms] for terms in roots]
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ import numpy as np
 from eqsat.base.time_budget import TimeBudget
 from eqsat.dynamic.candidate import Candidate, candidate
 from eqsat.dynamic.checked import Compared, compare
-from eqsat.dynamic.compete import Prices, least_worst, priced
+from eqsat.dynamic.compete import Competition, compete
 from eqsat.dynamic.family import Family, inputs_at
 from eqsat.dynamic.ranges import Range
 from eqsat.dynamic.result import Dynamic
@@ -28,7 +30,6 @@ from eqsat.dynamic.written import Sizes
 from eqsat.egraph.saturate import warm_up
 from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.device.table import DeviceLike
-from eqsat.frontends.onnx.dims.join import Model
 from eqsat.language.rule import AnyRule, Policy
 from eqsat.pipeline.assemble import verify
 from eqsat.pipeline.describe import describe
@@ -74,7 +75,7 @@ def optimize_dynamic(
 
     Raises:
         InputError: as `optimize` and `from_onnx`; a range is none, or the model has no program at its ends.
-        CheckFailed: even the program as written differs from its source when its dims are named.
+        CheckFailed: as `optimize`.
     """
     begun = time.monotonic()
     run = Runner(TimeBudget.of(time_limit), progress)
@@ -91,22 +92,11 @@ def optimize_dynamic(
         warm_up(asked.rules)
     candidates = _candidates(family, sizes, asked, run)
     points = {tuple(each.points[0].items()): each.points[0] for each in sizes}
-    prices = priced(family, candidates, list(points.values()), asked, run)
-    chosen = least_worst(prices, len(candidates))
-    found = candidates[chosen or 0]
-    if chosen is None and family.path is not None:
-        found = found.as_source("it costs more at some sizes than it saves at others", run)
-    compared: Sequence[Compared] = ()
-    if found.model is not None:
-        try:
-            compared = _compared(found.model, family, found, run)
-        except CheckFailed as error:
-            if family.path is None:
-                raise
-            found, chosen = found.as_source(str(error), run), None
+    competition = compete(family, candidates, list(points.values()), asked, run)
+    found, compared = _taken(family, competition, run)
     verdict = verify(found.choice.problem, found.made, run)
     best = describe(found.choice.problem, found.made, found.written.plan, verdict, asked.explain_time, run)
-    best.report |= {"measured": None, "dynamic": _as_json(family, found, prices, chosen, compared)}
+    best.report |= {"measured": None, "dynamic": _as_json(family, found, competition, compared)}
     if asked.device.runtime:
         best.report["unmeasured"] = "it has named dimensions"
     best.report["seconds"] = round(time.monotonic() - begun, 3)
@@ -134,8 +124,32 @@ def _candidates(family: Family, sizes: Sequence[Sizes], asked: Asked, run: Runne
     return found
 
 
+def _taken(family: Family, competition: Competition, run: Runner) -> tuple[Candidate, list[Compared]]:
+    """The best candidate that agrees with the source where they are compared, else the source; and the comparisons."""
+    while (chosen := competition.chosen) is not None:
+        found = competition.candidates[chosen]
+        try:
+            return _named(found, compared := _compared(family, found, run)), compared
+        except CheckFailed as error:
+            competition.refuse(chosen, str(error))
+        if not run.left("check"):
+            competition.end("no time is left to compare it")
+    found = competition.as_source(run)
+    with suppress(CheckFailed):
+        return _named(found, compared := _compared(family, found, run)), compared
+    return replace(found, model=None, points=()), []
+
+
+def _named(found: Candidate, compared: Sequence[Compared]) -> Candidate:
+    """The candidate with names of dims of outputs that say their sizes wherever it was compared."""
+    model = found.model
+    for each in compared:
+        model = model and model.named_by(each.point, each.shapes)
+    return replace(found, model=model)
+
+
 def _as_json(
-    family: Family, found: Candidate, prices: Sequence[Prices], chosen: int | None, compared: Sequence[Compared]
+    family: Family, found: Candidate, competition: Competition, compared: Sequence[Compared]
 ) -> dict[str, Any]:
     """The part of the report on named dims."""
     return {
@@ -144,12 +158,15 @@ def _as_json(
         "written_at": list(found.points),
         "as_source": found.model is None,
         "as_written": [{"parts": parts, "why": why} for parts, why in found.kept()],
-        "predicted": [each.as_json(chosen) for each in prices],
+        "predicted": [each.as_json(competition.chosen) for each in competition.prices],
         "checked": [each.as_json() for each in compared],
     }
 
 
-def _compared(model: Model, family: Family, found: Candidate, run: Runner) -> list[Compared]:
+def _compared(family: Family, found: Candidate, run: Runner) -> list[Compared]:
+    """Comparisons with the source, none if that stays as it is. Raises CheckFailed if they differ."""
+    if found.model is None:
+        return []
     sizes = found.sizes
     inputs = inputs_at(sizes.programs, sizes.points)
     if inputs is None:
@@ -158,5 +175,5 @@ def _compared(model: Model, family: Family, found: Candidate, run: Runner) -> li
     ends = time.monotonic() + run.left("check")
     with tempfile.TemporaryDirectory(prefix="eqsat-") as folder, run.budget.stage("check"):
         file = Path(folder, "model.onnx")
-        model.save(file)
+        found.model.save(file)
         return compare(family, file, found.points, sizes.programs[0], inputs, ends)

@@ -11,7 +11,7 @@ from typing import Any
 from eqsat.base.arguments import instance
 from eqsat.dynamic.candidate import at
 from eqsat.dynamic.family import Family
-from eqsat.errors import InputError
+from eqsat.errors import CheckFailed, InputError
 from eqsat.frontends.onnx.dims.join import Model
 from eqsat.frontends.onnx.file.copy import copy_model
 from eqsat.frontends.onnx.file.types import checked_sizes
@@ -52,14 +52,14 @@ class Dynamic:
         """Write the ONNX model: one file for all sizes; a copy of the source if that stays as it is.
 
         Raises:
-            InputError: the file cannot be written, or the source is a model in memory that stays as it is.
+            InputError: the file cannot be written, or the source came from no file and stays as it is.
         """
         if self.model is not None:
             self.model.save(path)
         elif self.family.path is not None:
             copy_model(self.family.path, Path(path))
         else:
-            raise InputError("the model stays as it is; it was given in memory, so there is no file to copy")
+            raise InputError("the model stays as it is; it came from no file, so there is none to copy")
 
     def at(self, sizes: Mapping[str, int]) -> Program:
         """The optimised program at these sizes of all dims. Sizes of fixed dims may be given, too.
@@ -72,4 +72,9 @@ class Dynamic:
         point = {name: size for name, size in checked.items() if self.family.fixed.get(name) != size}
         if point.keys() != self.family.ranges.keys():
             raise InputError(f"at takes sizes of {', '.join(self.family.ranges)}, got {checked}")
-        return self.family.at(point) if self.model is None else at(self.model, point)
+        if self.model is None:
+            return self.family.at(point)
+        try:
+            return at(self.model, point)
+        except CheckFailed as error:  # outside of the ranges, where nothing was compared
+            raise InputError(str(error)) from None

@@ -45,7 +45,8 @@ class Rows:
         if node not in self.above:
             return None
         if node.op == "V":
-            return node.args[0] if node.attrs[0] == self.spread else None
+            (value,) = node.args  # of more rows where only some of them are read
+            return value if node.attrs[0] == self.spread and value.size == self.count else None
         if not is_elementwise(node.op):
             return None
         rows = [self.row_of(a) for a in node.args]

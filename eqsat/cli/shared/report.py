@@ -107,11 +107,18 @@ def dynamic_lines(found: dict[str, Any]) -> list[str]:
     if found["predicted"] and not found["as_source"]:
         each = "; ".join(
             f"{_sizes(one['sizes'])}: {microseconds(one['source_us'])} to {microseconds(one['result_us'])}, "
-            f"{one['result_us'] / one['best_us']:.2f}x the best form found"
+            f"{_beside_best(one['result_us'], one['best_us'])}"
             for one in found["predicted"]
         )
         lines.append(f"Predicted at {each}.")
     return lines + [f"As written, {_parts(each['parts'])}: {each['why']}." for each in found["as_written"]]
+
+
+def _beside_best(result: float, best: float) -> str:
+    """A price beside the best one, which is 0 where nothing is computed."""
+    if best:
+        return f"{result / best:.2f}x the best form found"
+    return "where the best form found costs nothing" if result else "as the best form found"
 
 
 def _parts(count: int) -> str:

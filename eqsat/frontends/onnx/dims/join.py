@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eqsat.base.numerics import Array, is_float
@@ -45,14 +45,43 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An ONNX model with named dims, without its initializers, and these by name."""
+    """An ONNX model with named dims, without its initializers, and these by name.
+
+    Attributes:
+        dims: of outputs: the forms that their dims are named by; None for one that has no name of its own.
+    """
 
     proto: ModelProto
     constants: Sequence[tuple[str, Array]]
+    dims: Mapping[str, Sequence[Form | None]] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it, with its initializers."""
         store(deepcopy(self.proto), self.constants, path)
+
+    def named_by(self, point: Point, shapes: Mapping[str, Sequence[int]]) -> Model:
+        """The same without names of dims of outputs that are not of these sizes at `point`.
+
+        A form was fitted at some sizes. The rows of `x[3:]` are n - 3 at all but the least, where they are none.
+        """
+        wrong = {
+            (name, axis)
+            for name, forms in self.dims.items()
+            for axis, (form, size) in enumerate(zip(forms, shapes.get(name, ()), strict=False))
+            if form is not None and form.at(point) != size
+        }
+        if not wrong:
+            return self
+        proto = deepcopy(self.proto)
+        for value in proto.graph.output:
+            for axis, entry in enumerate(value.type.tensor_type.shape.dim):
+                if (value.name, axis) in wrong:
+                    entry.ClearField("dim_param")
+        dims = {
+            name: [None if (name, axis) in wrong else form for axis, form in enumerate(forms)]
+            for name, forms in self.dims.items()
+        }
+        return replace(self, proto=proto, dims=dims)
 
 
 def join(drafts: Sequence[Draft], whole: bool, names: Mapping[str, Sequence[str]]) -> Model:
@@ -65,7 +94,8 @@ def join(drafts: Sequence[Draft], whole: bool, names: Mapping[str, Sequence[str]
         Apart: they do not agree, or differ in what cannot be expressed by their dims.
     """
     joiner = _Joiner(drafts, whole, names)
-    return Model(joiner.model(), list(joiner.constants.items()))
+    proto = joiner.model()
+    return Model(proto, list(joiner.constants.items()), joiner.named)
 
 
 @dataclass
@@ -74,6 +104,7 @@ class _Joiner:
     whole: bool
     names: Mapping[str, Sequence[str]]
     constants: dict[str, Array] = field(default_factory=dict)
+    named: dict[str, list[Form | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.points = [draft.point for draft in self.drafts]
@@ -101,8 +132,9 @@ class _Joiner:
         graph.node.extend([*self.arithmetic.nodes, *nodes])
         self.constants |= self.arithmetic.constants
         kept = self._kept_names(graph.output)
-        for value in [*graph.input, *graph.output]:
+        for value in graph.input:
             self._name_dims(value, kept)
+        self.named = {value.name: self._name_dims(value, kept) for value in graph.output}
         return found
 
     def _taken(self) -> set[str]:
@@ -150,17 +182,22 @@ class _Joiner:
                 forms.setdefault(name, set()).add(form)
         return {name for name, found in forms.items() if name and len(found) == 1}
 
-    def _name_dims(self, value: ValueInfoProto, kept: Collection[str]) -> None:
+    def _name_dims(self, value: ValueInfoProto, kept: Collection[str]) -> list[Form | None]:
+        """Name the dims of a value. Returns the forms that are names, for each dim one or None."""
+        named: list[Form | None] = []
         dims = value.type.tensor_type.shape.dim
         forms = self._dims(value.name) or [None] * len(dims)
         names = self.names.get(value.name) or [""] * len(dims)
         for entry, form, name in zip(dims, forms, names, strict=True):
+            named.append(None)
             if form is None or not form.fixed:
                 entry.ClearField("dim_value")
                 if name in kept:
                     entry.dim_param = name
                 elif form is not None:
                     entry.dim_param = str(form)
+                    named[-1] = form
+        return named
 
     # Nodes
 
