@@ -31,6 +31,16 @@ TWICE = np.array([1, 1, 2, 1.5], np.float32)
 U8 = np.uint8
 HOLED = np.array([[1, np.nan, np.inf]] * 4, np.float32)
 LONG = np.arange(12).reshape(4, 3)
+ENDS = np.array([-(2**31), 2**31 - 1, -7, 7, 3, -1], np.int32)
+SIGNED = np.array([-0.0, 5.5, -5.5, 0.7, -0.7, np.inf, -np.inf, np.nan], np.float32)
+POWERS = [  # exponents that the base's type does not hold,
+    (np.float32, np.array([2**24 + 1, 2**24 + 2, 2])),
+    (np.float32, np.array([2.0**24 + 1, 2.0**24 + 2, 2.1])),
+    (np.float16, np.array([2049, 70000, 2], np.int32)),
+    (np.float16, np.array([2049, 70000, 2.003], np.float32)),
+    (np.int32, np.array([2**32 + 1, 2**32, 2])),
+    (np.int32, np.array([3, 2, 2.5], np.float32)),
+]
 
 # Operator, opset, operands (None: left out), which are constants, attributes, number of outputs.
 Row = tuple[str, int, list[Any], tuple[int, ...], dict[str, Any], int]
@@ -44,6 +54,10 @@ READ: list[Row] = [
         for op in ("Softmax", "LogSoftmax", "Hardmax")
         for opset in (7, 13)
     ),
+    *(("Mod", 13, [each, each[:, None]], (), {"fmod": 1}, 1) for each in (ENDS, SIGNED, SIGNED.astype(np.float16))),
+    *(("Pow", 15, [np.array([-1, -1, 2], base), exponents], (), {}, 1) for base, exponents in POWERS),
+    *(("Pow", 15, [np.array([-1, -1, 2], base), exponents], (1,), {}, 1) for base, exponents in POWERS),
+    ("Pow", 15, [np.array([100, 200], np.float16), np.array([2.003, 2.0005], np.float32)], (1,), {}, 1),
     ("Clip", 7, [X], (), {"min": -0.3, "max": 0.4}, 1),
     ("Clip", 10, [X], (), {}, 1),
     ("Pad", 10, [f(3, 4)], (), {"pads": [1, 0, 2, 1], "value": 0.5}, 1),
@@ -69,6 +83,8 @@ READ: list[Row] = [
     ("Upsample", 8, [IMAGE], (), {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}, 1),
     ("Upsample", 9, [IMAGE, TWICE], (1,), {"mode": "nearest"}, 1),
     ("Resize", 10, [IMAGE, TWICE], (1,), {"mode": "nearest"}, 1),
+    ("Resize", 10, [f(1, 1, 7, 11), np.array([1, 1, 0.6, 0.3], np.float32)], (1,), {"mode": "nearest"}, 1),
+    ("Resize", 10, [f(1, 1, 5, 9), np.array([1, 1, 1.6, 0.75], np.float32)], (1,), {"mode": "nearest"}, 1),
     ("Resize", 13, [IMAGE, None, TWICE], (2,), {"mode": "linear"}, 1),
     ("Resize", 18, [IMAGE, None, None, np.array([4, 9])], (3,), {"axes": [2, 3], "mode": "linear"}, 1),
     ("Resize", 19, [IMAGE, None, TWICE], (2,), {"mode": "cubic", "exclude_outside": 1}, 1),
