@@ -89,6 +89,10 @@ READ: list[Row] = [
     ("Resize", 18, [IMAGE, None, None, np.array([4, 9])], (3,), {"axes": [2, 3], "mode": "linear"}, 1),
     ("Resize", 19, [IMAGE, None, TWICE], (2,), {"mode": "cubic", "exclude_outside": 1}, 1),
     ("LpPool", 11, [IMAGE], (), POOL, 1),
+    *(
+        (op, 18, [IMAGE], (), {"kernel_shape": [3, 1], "strides": [2, 2], "auto_pad": "VALID", "ceil_mode": 1}, 1)
+        for op in ("AveragePool", "LpPool", "MaxPool")
+    ),
     ("LpPool", 18, [IMAGE], (), {**POOL, "p": 3, "ceil_mode": 1}, 1),
     ("ConvTranspose", 11, [IMAGE, f(2, 3, 2, 2), f(3)], (), {"strides": [2, 2]}, 1),
     ("ConvTranspose", 11, [IMAGE, f(2, 1, 3, 2)], (), {"group": 2, "strides": [2, 3], "pads": [1, 0, 1, 1]}, 1),
@@ -152,6 +156,8 @@ CARRIED: list[Row] = [
         2,
     ),  # not unrolled
 ]
+HANGING = {"kernel_shape": [2, 2], "strides": [2, 3], "pads": [0, 0, 1, 1], "ceil_mode": 1}
+CARRIED += [("MaxPool", opset, [f(1, 1, 7, 9)], (), HANGING, 2) for opset in (10, 17, 22)]
 BOXES = np.sort(R.random((3, 2, 2)), 1).reshape(3, 4).astype(np.float32) * 5
 PLACES = R.uniform(-1, 1, (1, 3, 2, 2)).astype(np.float32)
 ONNXRUNTIMES: list[Row] = [  # onnx's reference is wrong, or fails

@@ -27,6 +27,7 @@ from eqsat.frontends.onnx.file.load import (
     DTYPE_OF_CODE,
     OLDEST_OPSET,
     TENSOR_TYPE,
+    attributes,
     domain_of,
     imported,
     make_tensor,
@@ -34,6 +35,8 @@ from eqsat.frontends.onnx.file.load import (
     subgraphs,
 )
 from eqsat.frontends.onnx.file.types import Declared, declared
+from eqsat.frontends.onnx.operators.layers import window_of
+from eqsat.frontends.onnx.operators.node import Constants, Node
 from eqsat.frontends.onnx.read.bounded import bounded_operators, counting
 from eqsat.program.sizes import FOLDED
 
@@ -45,6 +48,8 @@ _KEPT_EVALUATORS = 64  # prepared evaluators; each holds the parameters of one n
 _WRONG: Mapping[str, float] = {"GRU": inf, "LSTM": inf, "MaxPool": inf, "RNN": inf, "RoiAlign": 16}
 """Operators whose reference (onnx 1.23) computes something else, to the version that it is right from: it ignores
 attributes or inputs of recurrent layers, places windows and their maxima otherwise, and reads boxes by later rules."""
+
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 _SLOW = frozenset({"Col2Im", "DeformConv", "GridSample"})
 """Operators whose reference (onnx 1.23) is a loop in Python, of 50 us to 6 ms for each element of the result; it also
@@ -194,6 +199,7 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
         raise InputError(f"onnx finds no shape for it: {one_line_of(error)}") from None
     types = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
     found = {type_.name: type_ for type_ in types if type_ is not None} | _states(spec.proto())
+    found |= _pooled(spec.proto(), found)
     static = [each for each in found.values() if each.static is not None]
     if len(static) < len(model.graph.output) and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
         found.update(_told_by_runtime(spec.proto()))
@@ -217,6 +223,24 @@ def _states(model: ModelProto) -> dict[str, Declared]:
             code, shape = known[0]
             found[name] = Declared(name, code, shape)
     return found
+
+
+def _pooled(model: ModelProto, types: Mapping[str, Declared]) -> dict[str, Declared]:
+    """The types of the outputs of a pool whose sizes are rounded up. Before opset 22, inference (onnx 1.23) also counts
+    a window that starts in the upper padding; no runtime does."""
+    (node,) = model.graph.node
+    told = attributes(node)
+    if title(node) not in _POOLS or not told.get("ceil_mode") or "kernel_shape" not in told:
+        return {}
+    shape = next(
+        (each.static for each in map(declared, model.graph.input) if each is not None and each.name == node.input[0]),
+        next((tuple(each.dims) for each in model.graph.initializer if each.name == node.input[0]), None),
+    )
+    if shape is None:
+        return {}
+    window = window_of(Node(node.op_type, 0, told, (), (), Constants()), shape[2:], told["kernel_shape"])
+    whole = (*shape[:2], *window.counts(shape[2:]))
+    return {name: Declared(name, type_.code, whole) for name, type_ in types.items()}
 
 
 _CODES = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
