@@ -327,7 +327,7 @@ class Converter:
             types = inferred(spec).values()
             if any(type_.static is not None and prod(type_.static) > FOLDED for type_ in types):
                 return None
-            return _spread(node, [_value(array) for array in spec()])
+            return _spread(node, [_value(array) for array in spec.folded()])
         except InputError:  # nothing here runs it
             return None
 
