@@ -33,6 +33,9 @@ HOLED = np.array([[1, np.nan, np.inf]] * 4, np.float32)
 LONG = np.arange(12).reshape(4, 3)
 ENDS = np.array([-(2**31), 2**31 - 1, -7, 7, 3, -1], np.int32)
 SIGNED = np.array([-0.0, 5.5, -5.5, 0.7, -0.7, np.inf, -np.inf, np.nan], np.float32)
+UNORDERED = np.array(
+    [[np.nan, np.nan, 1, -1], [1, np.nan, 2, np.nan], [np.inf, np.nan, np.inf, -np.inf], [np.nan] * 4], np.float32
+)
 POWERS = [  # exponents that the base's type does not hold,
     (np.float32, np.array([2**24 + 1, 2**24 + 2, 2])),
     (np.float32, np.array([2.0**24 + 1, 2.0**24 + 2, 2.1])),
@@ -78,6 +81,8 @@ READ: list[Row] = [
     ("TopK", 9, [X], (), {"k": 2}, 2),
     ("TopK", 11, [np.sign(X), np.array([3])], (1,), {"axis": 1}, 2),
     ("TopK", 11, [np.array([[1, np.inf, 1, -np.inf, -np.inf]], np.float32), np.array([4])], (1,), {"largest": 0}, 2),
+    *(("TopK", 11, [UNORDERED, np.array([k])], (1,), {"largest": largest}, 2) for largest in (0, 1) for k in (1, 2, 4)),
+    ("Gemm", 13, [f(2, 3), f(3, 2), np.full(2, np.nan, np.float32)], (), {"beta": 0.0}, 1),
     ("BatchNormalization", 8, [IMAGE, f(2), f(2), f(2), np.abs(f(2))], (), {"epsilon": 1e-3}, 1),
     ("OneHot", 9, [np.array([1, -2]), np.array(4), np.array([0, 1.5], np.float32)], (1,), {"axis": 0}, 1),
     ("Upsample", 8, [IMAGE], (), {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}, 1),

@@ -18,14 +18,15 @@ from eqsat.program.term import Term
 
 
 def gemm(node: Node) -> Term:
-    """alpha a' b' + beta c, with a' and b' transposed as asked and c broadcast to the product."""
+    """alpha a' b' + beta c, with a' and b' transposed as asked and c broadcast to the product. Where beta is zero, c is
+    not read: it may hold NaN."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
     if a.ndim != 2 or b.ndim != 2:
         raise ShapeError(f"Gemm takes two matrices, got {a.shape} and {b.shape}")
     a = ops.transpose(a) if node.attr("transA", 0) else a
     b = ops.transpose(b) if node.attr("transB", 0) else b
     product = scaled(ops.matmul(a, b), node.attr("alpha", 1.0))
-    if c is None:
+    if c is None or node.attr("beta", 1.0) == 0:
         return product
     return ops.add(product, ops.broadcast(scaled(c, node.attr("beta", 1.0)), product.shape))
 
