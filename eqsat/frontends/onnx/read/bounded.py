@@ -8,7 +8,7 @@ inside bodies onnxruntime computes some of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass
@@ -93,9 +93,7 @@ def bounded_operators(opset: int | None = None, strict: bool = False) -> list[An
     """
     sized = [_sized(name, size) for name, size in _SIZES.items()]
     mended = [*sized, _loop(), _scan(), _unique(), _unsqueeze()]
-    schemas = {} if opset is None else {name: schema_of(name, opset) for name in WRONG_INSIDE}
-    wrong = [name for name, schema in schemas.items() if schema and schema.since_version < WRONG_INSIDE[name]]
-    return [*mended, *(_by_runtime(name, opset, strict) for name in wrong)]
+    return mended if opset is None else [*mended, *_by_runtime(opset, strict)]
 
 
 def _original(module: str, name: str) -> Any:
@@ -212,10 +210,16 @@ def _unsqueeze() -> Any:
     return type("Unsqueeze", (_original("op_unsqueeze", "Unsqueeze_13"),), {"op_domain": "", "_run": run})
 
 
-def _by_runtime(name: str, opset: int | None, strict: bool) -> Any:
-    """An operator as onnxruntime computes it."""
-    original = import_module("onnx.reference.ops").load_op("", name, opset)
+def _by_runtime(opset: int, strict: bool) -> Iterator[Any]:
+    """The operators whose reference is wrong at an opset, as onnxruntime computes them."""
+    for name, right in WRONG_INSIDE.items():
+        schema = schema_of(name, opset)
+        if schema is not None and schema.since_version < right:
+            with suppress(RuntimeError):  # the reference has no operator of this opset
+                yield _asking_runtime(import_module("onnx.reference.ops").load_op("", name, opset), name, strict)
 
+
+def _asking_runtime(original: Any, name: str, strict: bool) -> Any:
     def run(self: Any, *args: Any, **given: Any) -> Any:
         try:
             return _run_alone(self, args)
@@ -228,7 +232,7 @@ def _by_runtime(name: str, opset: int | None, strict: bool) -> Any:
 
 
 def _run_alone(running: Any, args: Sequence[Any]) -> tuple[Array, ...]:
-    """What onnxruntime makes of a node of a body; sessions are kept with it, for each types of its operands."""
+    """What onnxruntime makes of a node of a body; it keeps one session for each list of types of its operands."""
     node, given = running.onnx_node, [arg for arg in args if arg is not None]
     types = tuple(np.asarray(arg).dtype for arg in given)
     sessions = running.__dict__.setdefault("sessions", {})

@@ -389,7 +389,7 @@ def _evaluator(model: bytes, strict: bool = False) -> Evaluator:
     spec = OneNode(model)
     node = spec.proto().graph.node[0]
     if any(True for _ in subgraphs(node)):
-        return _with_bodies(spec.proto(), strict)
+        return _node_by_node(spec.proto(), strict)
     reference = _reference(spec.proto())
     if reference is None:
         return _runtime(spec.proto())
@@ -401,7 +401,8 @@ def _evaluator(model: bytes, strict: bool = False) -> Evaluator:
     return _either(reference, spec)
 
 
-def _with_bodies(proto: ModelProto, strict: bool) -> Evaluator:
+def _node_by_node(proto: ModelProto, strict: bool) -> Evaluator:
+    """onnx's reference for an operator with bodies, with onnxruntime for what that gets wrong in them."""
     learned = next((inner for inner in with_bodies(proto.graph.node[0]) if domain_of(inner) == _LEARNED), None)
     if strict and learned is not None:
         raise InputError(f"the reference of operator {title(learned)} is not what models are tested with")

@@ -32,9 +32,9 @@ WRONG_INSIDE: Mapping[str, float] = {
     "Slice": inf,
     "Softmax": 13,
 }
-"""These and more in the same way: outside of loops, what is wrong of the others becomes terms. The reference takes old
-operators for later ones, rounds sizes of windows up to other places, normalises along other axes, and has other
-coordinates, and other ends of slices that lie outside."""
+"""These, and others that become terms outside of loops. Their reference takes old operators for later ones, places the
+last windows otherwise, normalises along other axes or by sums with signs, samples at other coordinates, and ends slices
+elsewhere that lie outside."""
 
 
 def session(proto: ModelProto, name: str) -> Any:
