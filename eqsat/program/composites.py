@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.base import numerics
-from eqsat.base.numerics import FLOATS, HALVES, INTS, np_dtype
+from eqsat.base.numerics import FLOATS, HALVES, INTS, is_float, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import ops
 from eqsat.program.term import Shape, Term, make
@@ -101,10 +101,17 @@ def not_equal(a: Term, b: Term) -> Term:
 
 
 def fmod(a: Term, b: Term) -> Term:
-    """C's remainder, with the sign of the dividend."""
+    """C's remainder, with the sign of the dividend, exact everywhere.
+
+    Integers have no absolute value of the least one, so theirs is the dividend less a multiple, which wraps around
+    where the quotient does. The remainder of a zero is that zero with its sign, which `sign` loses.
+    """
     shape = common_shape(a, b)
     a, b = ops.broadcast(a, shape), ops.broadcast(b, shape)
-    return ops.mul(ops.sign(a), make("mod", ops.abs_(a), ops.abs_(b)))
+    if not is_float(a.dtype):
+        return ops.sub(a, ops.mul(b, ops.div(a, b)))
+    signed = ops.where(ops.equal(a, ops.full_like(0, a)), a, ops.sign(a))
+    return ops.mul(signed, make("mod", ops.abs_(a), ops.abs_(b)))
 
 
 def floor_div(a: Term, b: Term) -> Term:

@@ -248,7 +248,21 @@ def copies() -> onnx.ModelProto:
     return model(nodes, (value("x", (4, 6)),), outputs, (weights(6, 5),))
 
 
+def stored_texts() -> onnx.ModelProto:
+    """Outputs that are texts: of a node, of the file, and read by what follows as well."""
+    texts = {name: tensor(name, np.array(list("ab"), object)) for name in ("s", "letters")}
+    nodes = [
+        *product(),
+        node("Constant", [], ["s"], value=texts["s"]),
+        node("SequenceConstruct", ["s", "letters"], ["pair"]),
+        node("SequenceLength", ["pair"], ["n"]),
+    ]
+    outputs = (value("h", (4, 5)), value("s", (2,), STRING), value("letters", (2,), STRING), value("n", (), INT64))
+    return model(nodes, (value("x", (4, 6)),), outputs, (weights(6, 5), texts["letters"]))
+
+
 MODELS = {
+    "constant texts": (stored_texts, ["Constant", "Constant", "SequenceConstruct", "SequenceLength"]),
     "constant If": (branch_taken, ["If"]),
     "local function": (called, ["NonZero", "Size"]),
     "copies": (copies, ["NonZero"]),

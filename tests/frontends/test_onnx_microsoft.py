@@ -133,6 +133,13 @@ def test_what_the_optimiser_writes_into_the_main_domain_is_read_at_any_opset(op:
     assert judged(op, [X, G], {"epsilon": 1e-6}, ["y"], domain="") == []
 
 
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_what_an_rms_norm_multiplies_by_is_read(axis: int) -> None:
+    scale = G if axis == -1 else f(3, 8)
+    given = {"epsilon": 1e-2, "axis": axis}
+    assert judged("SimplifiedLayerNormalization", [X, scale], given, ["y", "factor"], domain="") == []
+
+
 def test_every_row_is_judged_here() -> None:
     renamed = {"TransposeMatMul", "LayerNormalization", "SimplifiedLayerNormalization"}  # the last two in ""
     assert {op for op, *_ in READ} == MICROSOFT.keys() - renamed

@@ -7,6 +7,8 @@ import onnx
 import onnxruntime
 import pytest
 
+from eqsat.errors import InputError
+from eqsat.frontends.onnx.read import bounded
 from eqsat.frontends.onnx.read.control import UNROLLED
 from eqsat.frontends.onnx.read.model import from_onnx
 
@@ -71,3 +73,60 @@ def test_axes_are_inserted_at_once_in_bodies_of_old_opsets() -> None:
         opset=11,
         x=np.ones(1, np.float32),
     )
+
+
+def constant_loop(operator: str, opset: int, shape: tuple[int, ...], made: tuple[int, ...]) -> onnx.ModelProto:
+    """The results of an operator on constants that change their sign, collected in more steps than are written out."""
+    numbers = ", ".join(str(round(each, 3)) for each in RNG.normal(size=shape).ravel())
+    text = f"""<ir_version: 7, opset_import: ["": {opset}]> main () => (float{[UNROLLED, *made]} y)
+        <int64 n = {{{UNROLLED}}}, float{list(shape)} w = {{{numbers}}},
+         float[4] scales = {{1, 1, 1.5, 0.7}}, float[1, 4] box = {{0, 0, 3, 3}}, int64[1] batch = {{0}},
+         float[2] ones = {{1, 1}}, int64[1] low = {{-9}}, int64[1] end = {{-9}}, int64[1] back = {{-1}}> {{
+        last, y = Loop (n, "", w) <body = body (int64 i, bool c, float{list(shape)} a)
+            => (bool d, float{list(shape)} b, float{list(made)} o) {{ d = Identity (c) b = Neg (a) o = {operator} }}>
+        }}"""
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset", "shape", "made"),
+    [
+        *((f"{op} <axis = 1> (a)", 11, (2, 4, 3), (2, 4, 3)) for op in ("Softmax", "LogSoftmax", "Hardmax")),
+        ("BatchNormalization (a, ones, ones, ones, ones)", 9, (1, 2, 3), (1, 2, 3)),
+        ("GlobalMaxPool (a)", 17, (2, 6, 3), (2, 6, 1)),
+        ("LRN <size = 3, alpha = 1.0> (a)", 17, (2, 6, 3, 3), (2, 6, 3, 3)),
+        ("LpNormalization <p = 1, axis = 0> (a)", 17, (2, 3), (2, 3)),
+        (
+            'MaxPool <kernel_shape = [2, 2], strides = [2, 2], auto_pad = "SAME_LOWER"> (a)',
+            17,
+            (1, 1, 5, 5),
+            (1, 1, 3, 3),
+        ),
+        (
+            'Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (a, "", scales)',
+            17,
+            (1, 1, 6, 6),
+            (1, 1, 9, 4),
+        ),
+        ("RoiAlign <output_height = 2, output_width = 2> (a, box, batch)", 13, (1, 2, 6, 6), (1, 2, 2, 2)),
+        ("Slice (a, low, end, batch, back)", 17, (3, 2), (1, 2)),
+    ],
+)
+def test_constant_loops_are_what_onnxruntime_makes_of_them(
+    operator: str, opset: int, shape: tuple[int, ...], made: tuple[int, ...]
+) -> None:
+    model = constant_loop(operator, opset, shape, made)
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {})
+    program = from_onnx(model)
+    assert program.opaque() == []
+    np.testing.assert_allclose(program.run({})["y"], np.asarray(wanted[0]), 1e-5, 1e-5)
+
+
+def test_a_constant_loop_is_carried_where_nothing_right_runs_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(proto: object, name: str) -> None:
+        raise InputError("install onnxruntime")
+
+    monkeypatch.setattr(bounded, "session", missing)
+    program = from_onnx(constant_loop("GlobalMaxPool (a)", 17, (2, 3, 3), (2, 3, 1)))
+    assert program.opaque() == ["Loop"]
+    assert from_onnx(constant_loop("Softplus (a)", 17, (2, 3), (2, 3))).opaque() == []

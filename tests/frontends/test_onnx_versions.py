@@ -31,6 +31,19 @@ TWICE = np.array([1, 1, 2, 1.5], np.float32)
 U8 = np.uint8
 HOLED = np.array([[1, np.nan, np.inf]] * 4, np.float32)
 LONG = np.arange(12).reshape(4, 3)
+ENDS = np.array([-(2**31), 2**31 - 1, -7, 7, 3, -1], np.int32)
+SIGNED = np.array([-0.0, 5.5, -5.5, 0.7, -0.7, np.inf, -np.inf, np.nan], np.float32)
+UNORDERED = np.array(
+    [[np.nan, np.nan, 1, -1], [1, np.nan, 2, np.nan], [np.inf, np.nan, np.inf, -np.inf], [np.nan] * 4], np.float32
+)
+POWERS = [  # exponents that the base's type does not hold,
+    (np.float32, np.array([2**24 + 1, 2**24 + 2, 2])),
+    (np.float32, np.array([2.0**24 + 1, 2.0**24 + 2, 2.1])),
+    (np.float16, np.array([2049, 70000, 2], np.int32)),
+    (np.float16, np.array([2049, 70000, 2.003], np.float32)),
+    (np.int32, np.array([2**32 + 1, 2**32, 2])),
+    (np.int32, np.array([3, 2, 2.5], np.float32)),
+]
 
 # Operator, opset, operands (None: left out), which are constants, attributes, number of outputs.
 Row = tuple[str, int, list[Any], tuple[int, ...], dict[str, Any], int]
@@ -44,6 +57,10 @@ READ: list[Row] = [
         for op in ("Softmax", "LogSoftmax", "Hardmax")
         for opset in (7, 13)
     ),
+    *(("Mod", 13, [each, each[:, None]], (), {"fmod": 1}, 1) for each in (ENDS, SIGNED, SIGNED.astype(np.float16))),
+    *(("Pow", 15, [np.array([-1, -1, 2], base), exponents], (), {}, 1) for base, exponents in POWERS),
+    *(("Pow", 15, [np.array([-1, -1, 2], base), exponents], (1,), {}, 1) for base, exponents in POWERS),
+    ("Pow", 15, [np.array([100, 200], np.float16), np.array([2.003, 2.0005], np.float32)], (1,), {}, 1),
     ("Clip", 7, [X], (), {"min": -0.3, "max": 0.4}, 1),
     ("Clip", 10, [X], (), {}, 1),
     ("Pad", 10, [f(3, 4)], (), {"pads": [1, 0, 2, 1], "value": 0.5}, 1),
@@ -64,15 +81,23 @@ READ: list[Row] = [
     ("TopK", 9, [X], (), {"k": 2}, 2),
     ("TopK", 11, [np.sign(X), np.array([3])], (1,), {"axis": 1}, 2),
     ("TopK", 11, [np.array([[1, np.inf, 1, -np.inf, -np.inf]], np.float32), np.array([4])], (1,), {"largest": 0}, 2),
+    *(("TopK", 11, [UNORDERED, np.array([k])], (1,), {"largest": largest}, 2) for largest in (0, 1) for k in (1, 2, 4)),
+    ("Gemm", 13, [f(2, 3), f(3, 2), np.full(2, np.nan, np.float32)], (), {"beta": 0.0}, 1),
     ("BatchNormalization", 8, [IMAGE, f(2), f(2), f(2), np.abs(f(2))], (), {"epsilon": 1e-3}, 1),
     ("OneHot", 9, [np.array([1, -2]), np.array(4), np.array([0, 1.5], np.float32)], (1,), {"axis": 0}, 1),
     ("Upsample", 8, [IMAGE], (), {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}, 1),
     ("Upsample", 9, [IMAGE, TWICE], (1,), {"mode": "nearest"}, 1),
     ("Resize", 10, [IMAGE, TWICE], (1,), {"mode": "nearest"}, 1),
+    ("Resize", 10, [f(1, 1, 7, 11), np.array([1, 1, 0.6, 0.3], np.float32)], (1,), {"mode": "nearest"}, 1),
+    ("Resize", 10, [f(1, 1, 5, 9), np.array([1, 1, 1.6, 0.75], np.float32)], (1,), {"mode": "nearest"}, 1),
     ("Resize", 13, [IMAGE, None, TWICE], (2,), {"mode": "linear"}, 1),
     ("Resize", 18, [IMAGE, None, None, np.array([4, 9])], (3,), {"axes": [2, 3], "mode": "linear"}, 1),
     ("Resize", 19, [IMAGE, None, TWICE], (2,), {"mode": "cubic", "exclude_outside": 1}, 1),
     ("LpPool", 11, [IMAGE], (), POOL, 1),
+    *(
+        (op, 18, [IMAGE], (), {"kernel_shape": [3, 1], "strides": [2, 2], "auto_pad": "VALID", "ceil_mode": 1}, 1)
+        for op in ("AveragePool", "LpPool", "MaxPool")
+    ),
     ("LpPool", 18, [IMAGE], (), {**POOL, "p": 3, "ceil_mode": 1}, 1),
     ("ConvTranspose", 11, [IMAGE, f(2, 3, 2, 2), f(3)], (), {"strides": [2, 2]}, 1),
     ("ConvTranspose", 11, [IMAGE, f(2, 1, 3, 2)], (), {"group": 2, "strides": [2, 3], "pads": [1, 0, 1, 1]}, 1),
@@ -136,6 +161,8 @@ CARRIED: list[Row] = [
         2,
     ),  # not unrolled
 ]
+HANGING = {"kernel_shape": [2, 2], "strides": [2, 3], "pads": [0, 0, 1, 1], "ceil_mode": 1}
+CARRIED += [("MaxPool", opset, [f(1, 1, 7, 9)], (), HANGING, 2) for opset in (10, 17, 22)]
 BOXES = np.sort(R.random((3, 2, 2)), 1).reshape(3, 4).astype(np.float32) * 5
 PLACES = R.uniform(-1, 1, (1, 3, 2, 2)).astype(np.float32)
 ONNXRUNTIMES: list[Row] = [  # onnx's reference is wrong, or fails

@@ -73,6 +73,26 @@ def test_expansion_is_its_formula(term: Term, expected: np.ndarray[Any, Any]) ->
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_remainder_of_floats_is_that_of_c(dtype: str) -> None:
+    edges = np.array([0, -0.0, 1, -3, 0.7, -5.5, 1e-7, 6e4, np.inf, -np.inf, np.nan], dtype)
+    got = value(composites.fmod(C(edges), C(edges[:, None])))
+    with np.errstate(all="ignore"):
+        expected = np.fmod(edges, edges[:, None])
+    np.testing.assert_array_equal(got, expected)
+    number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(expected[number]))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_the_remainder_of_integers_is_that_of_c(dtype: str) -> None:
+    ends = np.iinfo(dtype)
+    edges = np.array([ends.min, ends.min + 1, ends.max, -7, -1, 1, 3], dtype)
+    got = value(composites.fmod(C(edges), C(edges[:, None])))
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, np.fmod(edges, edges[:, None]))
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
     "layer",

@@ -65,11 +65,12 @@ COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
     "pytorch_half_pixel": lambda at, axis: _half_pixel(at, axis) if axis.after > 1 else at * 0.0,
 }
 
-ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "ceil": np.ceil,
-    "floor": np.floor,
-    "round_prefer_ceil": lambda at: np.floor(at + 0.5),
-    "round_prefer_floor": lambda at: np.ceil(at - 0.5),
+ROUNDINGS: dict[str, Callable[[Array, Axis], Array]] = {
+    "ceil": lambda at, axis: np.ceil(at),
+    "ceil_if_smaller": lambda at, axis: np.ceil(at) if axis.scale < 1 else np.floor(at),
+    "floor": lambda at, axis: np.floor(at),
+    "round_prefer_ceil": lambda at, axis: np.floor(at + 0.5),
+    "round_prefer_floor": lambda at, axis: np.ceil(at - 0.5),
 }
 
 
@@ -140,7 +141,7 @@ def resample(x: Term, axes: dict[int, Axis], mode: str, coordinates: str, roundi
         if mode == "nearest":
             if rounding not in ROUNDINGS:
                 raise Declined(f"rounding '{rounding}'")
-            where = ROUNDINGS[rounding](at).astype(np.int64)
+            where = ROUNDINGS[rounding](at, axis).astype(np.int64)
             x = select(x, np.clip(where, 0, axis.before - 1), i)
         elif mode == "linear":
             x = _weighted(x, i, _taps(at, 1, _linear), exclude_outside)

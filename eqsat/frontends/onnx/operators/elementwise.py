@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial, reduce
 from math import inf
 
-from eqsat.base.numerics import INTS, is_float
+import numpy as np
+
+from eqsat.base.numerics import Array, dtype_name, is_float, np_dtype
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_floats, of_operands, row
 from eqsat.frontends.terms.declined import Declined
@@ -86,10 +88,25 @@ def _pow(node: Node) -> Term:
     value = node.constants.value(exponent)
     if value is not None and value.size == 1 and value.reshape(-1)[0] == 2 and exponent.ndim <= base.ndim:
         return ops.mul(base, base)
-    if base.dtype in INTS and is_float(exponent.dtype):
-        exact = broadcasting("pow", ops.cast(base, "float64"), ops.cast(exponent, "float64"))
-        return ops.cast(exact, base.dtype)
-    return broadcasting("pow", base, ops.cast(exponent, base.dtype))
+    known = value is not None and _fits(value, base.dtype)
+    dtype = base.dtype if known else _power_dtype(base.dtype, exponent.dtype)
+    return ops.cast(broadcasting("pow", ops.cast(base, dtype), ops.cast(exponent, dtype)), base.dtype)
+
+
+def _fits(exponents: Array, dtype: str) -> bool:
+    """Whether a type holds all of these exponents."""
+    if is_float(dtype_name(exponents.dtype)) and not is_float(dtype):
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.all(exponents.astype(np_dtype(dtype)).astype(exponents.dtype) == exponents))
+
+
+def _power_dtype(base: str, exponent: str) -> str:
+    """The type to compute a power in: the first that holds both, as in onnxruntime and the standard's reference. The
+    parity of an exponent, which decides about a sign, is lost where it is rounded to the base's type."""
+    operands = np_dtype(base), np_dtype(exponent)
+    types = (base, "int64", "float32", "float64")
+    return next((t for t in types if all(np.can_cast(each, np_dtype(t)) for each in operands)), "float64")
 
 
 def _mod(node: Node) -> Term:

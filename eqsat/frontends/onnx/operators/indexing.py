@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Sequence
+from math import inf, prod
 
 import numpy as np
 
-from eqsat.base.numerics import Array
+from eqsat.base.numerics import Array, is_float
 from eqsat.errors import InputError, ShapeError
 from eqsat.frontends.onnx.operators.movement import check_places
 from eqsat.frontends.onnx.operators.node import Node, Row, row
@@ -15,7 +15,7 @@ from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.terms.lookups import flat, gather_elements, wrapped
 from eqsat.frontends.terms.scatter import scattered_elements, scattered_rows
 from eqsat.frontends.terms.windows import running
-from eqsat.program import ops
+from eqsat.program import composites, ops
 from eqsat.program.term import Term
 
 _PLACED = 1 << 22  # elements of a tensor into which constant positions are written, at most
@@ -145,29 +145,46 @@ def _reverse_sequence(node: Node) -> Term:
 
 
 def _top_k(node: Node) -> list[Term]:
-    """The k largest (or smallest) elements in order, and their places: of equal elements, the first comes first."""
+    """The k largest (or smallest) elements in order, and their places: of equal elements, the first comes first. A NaN
+    is larger than any number, as in onnxruntime and the standard's reference."""
     x = node.input(0)
     k = node.attr("k") if node.version < 10 else node.scalar(1)
     axis = ops.axis_of(node.attr("axis", -1), x.ndim)
     count, largest = x.shape[axis], node.attr("largest", 1)
     if not 0 < k <= count or (k > 1 and count > _RANKED):
         raise Declined("several elements of many")
-    if k == 1:
+    if k == 1 and (largest or not is_float(x.dtype)):
         value = ops.reduce("max" if largest else "min", x, axis, True)
         return [value, ops.reduce("argmax" if largest else "argmin", x, axis, True)]
-    places = _ranked(x, axis, k, ops.greater if largest else ops.less)
+    places = _least(x, axis) if k == 1 else _ranked(x, axis, k, bool(largest))
     return [gather_elements(x, places, axis), places]
 
 
-def _ranked(x: Term, axis: int, k: int, ahead: Callable[[Term, Term], Term]) -> Term:
+def _least(x: Term, axis: int) -> Term:
+    """Where the smallest number along an axis first stands; 0 where there is none. The minimum of NaN is NaN."""
+    number = ops.where(ops.equal(x, x), x, ops.full_like(inf, x))
+    hit = ops.equal(x, ops.broadcast(ops.reduce("min", number, axis, True), x.shape))
+    return ops.reduce("argmax", ops.cast(hit, "int32"), axis, True)
+
+
+def _ranked(x: Term, axis: int, k: int, largest: bool) -> Term:
     """Where the first k elements along an axis stand. The rank of an element is the number of elements before it:
-    larger or smaller ones, as asked for, and equal ones at earlier places. A NaN is ahead of nothing, but every place
-    is one that there is."""
+    larger or smaller ones, as asked for, and equal ones at earlier places."""
     count = x.shape[axis]
     pairs = (*x.shape[:axis], count, count, *x.shape[axis + 1 :])  # each element, then the other one
-    this, other = (ops.broadcast(ops.unsqueeze(x, at), pairs) for at in (axis + 1, axis))
+
+    def each(values: Term) -> tuple[Term, Term]:
+        this, other = (ops.broadcast(ops.unsqueeze(values, at), pairs) for at in (axis + 1, axis))
+        return this, other
+
+    this, other = each(x)
     earlier = ops.less(ops.iota(pairs, axis + 1), ops.iota(pairs, axis))
-    before = ops.or_(ahead(other, this), ops.and_(ops.equal(other, this), earlier))
+    ahead = ops.greater(other, this) if largest else ops.less(other, this)
+    before = ops.or_(ahead, ops.and_(ops.equal(other, this), earlier))
+    if is_float(x.dtype):
+        no_number = each(composites.not_equal(x, x))
+        first, second = no_number[::-1] if largest else no_number
+        before = ops.or_(before, ops.and_(first, ops.or_(ops.not_(second), earlier)))
     rank = ops.sum_(ops.cast(before, "int64"), axis + 1)
     places = (*x.shape[:axis], k, *x.shape[axis:])  # each of the first k, then each element
     found = ops.equal(ops.broadcast(ops.unsqueeze(rank, axis), places), ops.iota(places, axis))

@@ -18,14 +18,15 @@ from eqsat.program.term import Term
 
 
 def gemm(node: Node) -> Term:
-    """alpha a' b' + beta c, with a' and b' transposed as asked and c broadcast to the product."""
+    """alpha a' b' + beta c, with a' and b' transposed as asked and c broadcast to the product. Where beta is zero, c is
+    not read: it may hold NaN."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
     if a.ndim != 2 or b.ndim != 2:
         raise ShapeError(f"Gemm takes two matrices, got {a.shape} and {b.shape}")
     a = ops.transpose(a) if node.attr("transA", 0) else a
     b = ops.transpose(b) if node.attr("transB", 0) else b
     product = scaled(ops.matmul(a, b), node.attr("alpha", 1.0))
-    if c is None:
+    if c is None or node.attr("beta", 1.0) == 0:
         return product
     return ops.add(product, ops.broadcast(scaled(c, node.attr("beta", 1.0)), product.shape))
 
@@ -68,8 +69,13 @@ class Window:
         ends = [x.shape[axis] + min(pad, 0) for axis, pad in zip(spatial, self.hi, strict=True)]
         return ops.slice_(x, [0] * len(ends), ends, list(spatial)), tuple(max(pad, 0) for pad in self.hi)
 
+    def counts(self, spatial: Sequence[int]) -> tuple[int, ...]:
+        """How many windows there are along each axis."""
+        steps = zip(spatial, self.lo, self.hi, self.kernel, self.dilations, self.strides, strict=True)
+        return tuple((n + lo + hi - d * (k - 1) - 1) // stride + 1 for n, lo, hi, k, d, stride in steps)
 
-def _window(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
+
+def window_of(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
     """Strides, dilations and pads of Conv and the pools, auto_pad and ceil_mode resolved.
 
     The upper pad is what the last window needs, so the number of windows follows from it: with ceil_mode a
@@ -90,7 +96,7 @@ def _window(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window
     declared = tuple(hi for _, hi in axes)
     lo = tuple(lo for lo, _ in axes)
     hi = list(declared)
-    if node.attr("ceil_mode", 0) == 1 and mode in ("NOTSET", ""):
+    if node.attr("ceil_mode", 0) == 1 and mode in ("NOTSET", "", "VALID"):
         for i in range(rank):
             hi[i] = _ceil_pad(spatial[i], dilations[i] * (kernel[i] - 1) + 1, strides[i], lo[i], declared[i])
     return Window(tuple(kernel), strides, dilations, lo, tuple(hi), declared)
@@ -129,7 +135,7 @@ def conv(node: Node) -> Term:
     kernel = tuple(node.attr("kernel_shape", w.shape[2:]))
     if kernel != w.shape[2:] or x.ndim != w.ndim or x.ndim < 3:
         raise ShapeError(f"Conv takes x (n, c, *s) and w (oc, c/groups, *k), got {x.shape}, {w.shape}, kernel {kernel}")
-    window = _window(node, x.shape[2:], kernel)
+    window = window_of(node, x.shape[2:], kernel)
     groups = node.attr("group", 1)
     return with_bias(ops.conv(x, w, window.strides, window.lo, window.hi, window.dilations, groups), bias)
 
@@ -174,14 +180,14 @@ def _max_pool(node: Node) -> Term:
     if node.wants(1):
         raise Declined("the indices of the maxima are used")
     x = node.input(0)
-    window = _window(node, x.shape[2:], node.required("kernel_shape"))
+    window = window_of(node, x.shape[2:], node.required("kernel_shape"))
     x, hi = window.crop(x)
     return composites.max_pool(x, window.kernel, window.strides, window.lo, hi, window.dilations)
 
 
 def _average_pool(node: Node) -> Term:
     x = node.input(0)
-    window = _window(node, x.shape[2:], node.required("kernel_shape"))
+    window = window_of(node, x.shape[2:], node.required("kernel_shape"))
     if min(window.hi) < 0:
         raise Declined("a window that ends before the input does")
     counted_lo = counted_hi = None
@@ -209,7 +215,7 @@ def _raised(x: Term, p: int) -> Term:
 def _lp_pool(node: Node) -> Term:
     """The p-norm of every window, padding being zero."""
     x, p = node.input(0), node.attr("p", 2)
-    window = _window(node, x.shape[2:], node.required("kernel_shape"))
+    window = window_of(node, x.shape[2:], node.required("kernel_shape"))
     x, hi = window.crop(x)
     sums = ops.pool("sum", _raised(x, p), window.kernel, window.strides, window.lo, hi, window.dilations)
     return _rooted(sums, p)

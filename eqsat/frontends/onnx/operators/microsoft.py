@@ -72,6 +72,18 @@ def _fused_conv(node: Node) -> Term:
 # Normalisation
 
 
+def _simplified_norm(node: Node) -> list[Term]:
+    """An RMSNorm, and what it multiplies by."""
+    x, epsilon = node.input(0), node.attr("epsilon", 1e-5)
+    outputs = [rms_normalization(node)]
+    if node.wants(1):
+        axes = tuple(range(ops.axis_of(node.attr("axis", -1), x.ndim), x.ndim))
+        wide = ops.cast(x, "float32") if node.attr("stash_type", 1) == 1 else x
+        squares = composites.mean(composites.square(wide), axes, True)
+        outputs.append(ops.reciprocal(ops.sqrt(composites.shifted(squares, epsilon))))
+    return outputs
+
+
 def _skip_norm(normalise: Callable[..., Term], bias_at: int, node: Node) -> list[Term | None]:
     """Normalises input + skip (+ bias); that sum is output 3."""
     x, skip, bias = node.input(0), node.input(1), node.optional(bias_at)
@@ -173,7 +185,7 @@ MICROSOFT: dict[str, Row] = {
         _multi_head_attention, 1, unless="masks, past keys, packed operands, causal masks that are not square"
     ),
     "QuickGelu": row(_quick_gelu, 1),
-    "SimplifiedLayerNormalization": row(rms_normalization, 1),
+    "SimplifiedLayerNormalization": row(_simplified_norm, 1),
     "SkipLayerNormalization": row(partial(_skip_norm, composites.layernorm, 4), 1, unless="mean or deviation are used"),
     "SkipSimplifiedLayerNormalization": row(partial(_skip_norm, composites.rmsnorm, 3), 1),
     "TransposeMatMul": row(_fused_matmul, 1, unless="batch dims inside"),

@@ -23,13 +23,14 @@ def _axes_by_scales(x: Term, scales: Sequence[float], axes: Sequence[int]) -> di
 
 
 def _upsample(node: Node) -> Term:
-    """Upsample only scales the coordinates."""
+    """Upsample, and Resize of opset 10, which only scale the coordinates. The nearest element of a smaller axis is the
+    one above, as in onnxruntime and the standard's examples of that opset."""
     x = node.input(0)
     scales = node.required("scales") if node.version < 9 else node.value(1)
     if scales is None:
         raise ShapeError("upsample takes scales, got none")
     axes = _axes_by_scales(x, [float(s) for s in scales], range(x.ndim))
-    return resample(x, axes, node.attr("mode", "nearest"), "asymmetric", "floor")
+    return resample(x, axes, node.attr("mode", "nearest"), "asymmetric", "ceil_if_smaller")
 
 
 def _resize(node: Node) -> Term:

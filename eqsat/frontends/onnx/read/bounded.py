@@ -1,14 +1,16 @@
 """onnx's reference operators with limits: a few numbers in a file could make them run forever or fill the memory.
 
 They replace onnx's own operators in its reference evaluator, inside bodies too. Work is counted per run of an opaque
-operator, including everything nested in it. Operators that onnx (1.23) computes otherwise than it says are here, too.
+operator, including everything nested in it. Operators that onnx (1.23) computes otherwise than it says are here, too;
+inside bodies onnxruntime computes some of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -18,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.base.numerics import Array, np_dtype
-from eqsat.errors import InputError
-from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE
+from eqsat.errors import InputError, refusing
+from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE, schema_of
 from eqsat.frontends.onnx.file.types import declared
+from eqsat.frontends.onnx.read.runtime import WRONG_INSIDE, session
 from eqsat.program.sizes import FOLDED
 
 if TYPE_CHECKING:
-    from onnx import ValueInfoProto
+    from onnx import ModelProto, ValueInfoProto
 
 STEPS = 20_000
 """Nodes that the loops of one operator may run in total; this many take seconds."""
@@ -81,10 +84,16 @@ _SIZES: dict[str, Callable[..., float]] = {
 
 
 @cache
-def bounded_operators() -> list[Any]:
-    """Classes for `ReferenceEvaluator(new_ops=...)`."""
+def bounded_operators(opset: int | None = None, strict: bool = False) -> list[Any]:
+    """Classes for `ReferenceEvaluator(new_ops=...)`.
+
+    Args:
+        opset: that of bodies, in which onnxruntime computes the operators whose reference is wrong.
+        strict: fail where it does not, instead of asking the reference.
+    """
     sized = [_sized(name, size) for name, size in _SIZES.items()]
-    return [*sized, _loop(), _scan(), _unique(), _unsqueeze()]
+    mended = [*sized, _loop(), _scan(), _unique(), _unsqueeze()]
+    return mended if opset is None else [*mended, *_by_runtime(opset, strict)]
 
 
 def _original(module: str, name: str) -> Any:
@@ -199,3 +208,52 @@ def _unsqueeze() -> Any:
         return (np.expand_dims(x, tuple(np.asarray(axes).reshape(-1).tolist())),)
 
     return type("Unsqueeze", (_original("op_unsqueeze", "Unsqueeze_13"),), {"op_domain": "", "_run": run})
+
+
+def _by_runtime(opset: int, strict: bool) -> Iterator[Any]:
+    """The operators whose reference is wrong at an opset, as onnxruntime computes them."""
+    for name, right in WRONG_INSIDE.items():
+        schema = schema_of(name, opset)
+        if schema is not None and schema.since_version < right:
+            with suppress(RuntimeError):  # the reference has no operator of this opset
+                yield _asking_runtime(import_module("onnx.reference.ops").load_op("", name, opset), name, strict)
+
+
+def _asking_runtime(original: Any, name: str, strict: bool) -> Any:
+    def run(self: Any, *args: Any, **given: Any) -> Any:
+        try:
+            return _run_alone(self, args)
+        except InputError:
+            if strict:
+                raise
+            return original._run(self, *args, **given)
+
+    return type(name, (original,), {"op_domain": "", "_run": run})
+
+
+def _run_alone(running: Any, args: Sequence[Any]) -> tuple[Array, ...]:
+    """What onnxruntime makes of a node of a body; it keeps one session for each list of types of its operands."""
+    node, given = running.onnx_node, [arg for arg in args if arg is not None]
+    types = tuple(np.asarray(arg).dtype for arg in given)
+    sessions = running.__dict__.setdefault("sessions", {})
+    with refusing(lambda: f"operator {node.op_type}"):
+        if types not in sessions:
+            sessions[types] = session(_alone(running, types), node.op_type)
+        return tuple(sessions[types].run(None, {f"x{i}": np.asarray(arg) for i, arg in enumerate(given)}))
+
+
+def _alone(running: Any, types: Sequence[np.dtype[Any]]) -> ModelProto:
+    """A node of a body as a model, whose inputs are those it has, and whose outputs all have names."""
+    from onnx import helper
+
+    node = deepcopy(running.onnx_node)
+    names = iter([f"x{i}" for i in range(len(types))])
+    node.input[:] = [next(names) if name else "" for name in node.input]
+    node.output[:] = [f"y{i}" for i in range(len(node.output))]
+    codes = [helper.np_dtype_to_tensor_dtype(type_) for type_ in types]
+    inputs = [helper.make_tensor_value_info(f"x{i}", code, None) for i, code in enumerate(codes)]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
+    imports = [helper.make_opsetid("", running.run_params["opsets"][""])]
+    graph = helper.make_graph([node], node.op_type, inputs, outputs)
+    ir_version = helper.find_min_ir_version_for(imports, ignore_unknown=True)
+    return helper.make_model(graph, opset_imports=imports, ir_version=ir_version)

@@ -23,6 +23,7 @@ from eqsat.frontends.onnx.file.load import (
     domain_of,
     function_key,
     imported,
+    make_tensor,
     schema_of,
     subgraphs,
     tensor_array,
@@ -149,7 +150,9 @@ class Converter:
     def split(self, graph: GraphProto, env: Env, unheld: Collection[str]) -> Split:
         """The values of a graph, and the nodes that make them; apart, the nodes that follow the program: they read one
         of the inputs `unheld`, which no program holds, or `Follows` is raised of them, or they read what such a node
-        makes."""
+        makes. Constant outputs that no program holds, such as texts, are written there, too."""
+        from onnx import helper
+
         found = Split(dict(env), dict.fromkeys(unheld))
         outputs = [value.name for value in graph.output]
         needed, used = self._needed(graph.node, outputs, found.env, self._stored(graph), unheld)
@@ -165,7 +168,16 @@ class Converter:
             self._named(node, lambda node=node: self._check_following(node))
             found.following.append(node)
             found.after.update(dict.fromkeys(filter(None, node.output)))
+        stored = {name: array for name in outputs if isinstance(array := found.env.get(name), np.ndarray)}
+        for name, array in stored.items():
+            found.first = found.first or self._unheld(name, array)
+            found.following.insert(0, helper.make_node("Constant", [], [name], value=make_tensor(array, name)))
+            found.after[name] = None
         return found
+
+    def _unheld(self, name: str, array: Array) -> Follows:
+        """Why a constant output follows the program."""
+        return Follows(f"{self.label}: {no_dtype(make_tensor(array, name).data_type, f'output {name!r}')}")
 
     def _check_following(self, node: NodeProto) -> None:
         """Raises InputError for a node that is malformed or random, or whose operator means nothing elsewhere."""
@@ -327,7 +339,7 @@ class Converter:
             types = inferred(spec).values()
             if any(type_.static is not None and prod(type_.static) > FOLDED for type_ in types):
                 return None
-            return _spread(node, [_value(array) for array in spec()])
+            return _spread(node, [_value(array) for array in spec.folded()])
         except InputError:  # nothing here runs it
             return None
 

@@ -13,9 +13,8 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import import_module
 from importlib.util import find_spec
-from math import inf, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from eqsat.frontends.onnx.file.load import (
     DTYPE_OF_CODE,
     OLDEST_OPSET,
     TENSOR_TYPE,
+    attributes,
     domain_of,
     imported,
     make_tensor,
@@ -34,7 +34,10 @@ from eqsat.frontends.onnx.file.load import (
     subgraphs,
 )
 from eqsat.frontends.onnx.file.types import Declared, declared
+from eqsat.frontends.onnx.operators.layers import window_of
+from eqsat.frontends.onnx.operators.node import Constants, Node
 from eqsat.frontends.onnx.read.bounded import bounded_operators, counting
+from eqsat.frontends.onnx.read.runtime import WRONG, one_line_of, session
 from eqsat.program.sizes import FOLDED
 
 if TYPE_CHECKING:
@@ -42,9 +45,7 @@ if TYPE_CHECKING:
 
 _KEPT_EVALUATORS = 64  # prepared evaluators; each holds the parameters of one node
 
-_WRONG: Mapping[str, float] = {"GRU": inf, "LSTM": inf, "MaxPool": inf, "RNN": inf, "RoiAlign": 16}
-"""Operators whose reference (onnx 1.23) computes something else, to the version that it is right from: it ignores
-attributes or inputs of recurrent layers, places windows and their maxima otherwise, and reads boxes by later rules."""
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 _SLOW = frozenset({"Col2Im", "DeformConv", "GridSample"})
 """Operators whose reference (onnx 1.23) is a loop in Python, of 50 us to 6 ms for each element of the result; it also
@@ -75,6 +76,13 @@ class OneNode:
         Raises InputError if neither the reference evaluator nor an installed onnxruntime knows the operator.
         """
         return _evaluator(self.model)(arrays)
+
+    def folded(self) -> list[Array]:
+        """The named outputs of a node without inputs, for a program that is written.
+
+        Raises InputError, too, if a body has operators whose reference is wrong, and nothing else here knows them.
+        """
+        return _evaluator(self.model, strict=True)([])
 
     def __repr__(self) -> str:
         """The operator and a digest of the model, by which the core distinguishes opaque operators."""
@@ -194,11 +202,19 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
         raise InputError(f"onnx finds no shape for it: {one_line_of(error)}") from None
     types = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
     found = {type_.name: type_ for type_ in types if type_ is not None} | _states(spec.proto())
+    found |= _pooled(spec.proto(), found)
     static = [each for each in found.values() if each.static is not None]
     if len(static) < len(model.graph.output) and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
         found.update(_told_by_runtime(spec.proto()))
         found.update((each.name, each) for each in static)
     return found
+
+
+def _given(model: ModelProto) -> dict[str, Declared]:
+    """The types of the inputs and of the parameters kept inside."""
+    inputs = {value.name: type_ for value in model.graph.input if (type_ := declared(value)) is not None}
+    stored = {each.name: Declared(each.name, each.data_type, tuple(each.dims)) for each in model.graph.initializer}
+    return inputs | stored
 
 
 def _states(model: ModelProto) -> dict[str, Declared]:
@@ -208,7 +224,7 @@ def _states(model: ModelProto) -> dict[str, Declared]:
     body = next(subgraphs(node), None)
     if title(node) != "Loop" or body is None:
         return {}
-    given = {value.name: declared(value) for value in model.graph.input}
+    given = _given(model)
     found: dict[str, Declared] = {}
     for name, first, taken, made in zip(node.output, node.input[2:], body.input[2:], body.output[1:], strict=False):
         types = [given.get(first), declared(taken), declared(made)]
@@ -219,13 +235,29 @@ def _states(model: ModelProto) -> dict[str, Declared]:
     return found
 
 
+def _pooled(model: ModelProto, types: Mapping[str, Declared]) -> dict[str, Declared]:
+    """The types of the outputs of a pool whose sizes are rounded up. Before opset 22, inference (onnx 1.23) also counts
+    a window that starts in the upper padding; no runtime does."""
+    (node,) = model.graph.node
+    told = attributes(node)
+    if title(node) not in _POOLS or not told.get("ceil_mode") or "kernel_shape" not in told:
+        return {}
+    operand = _given(model).get(node.input[0])
+    if operand is None or operand.static is None:
+        return {}
+    shape = operand.static
+    window = window_of(Node(node.op_type, 0, told, (), (), Constants()), shape[2:], told["kernel_shape"])
+    whole = (*shape[:2], *window.counts(shape[2:]))
+    return {name: Declared(name, type_.code, whole) for name, type_ in types.items()}
+
+
 _CODES = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
 
 
 def _told_by_runtime(model: ModelProto) -> dict[str, Declared]:
     """The types of a vendor's outputs by onnxruntime, which tells an unknown shape as it tells the shape ()."""
     try:
-        outputs = _runtime_session(model).get_outputs()
+        outputs = session(model, title(model.graph.node[0])).get_outputs()
     except InputError:
         return {}
     known = [out for out in outputs if out.type in _CODES]
@@ -253,9 +285,9 @@ def seen(spec: OneNode) -> dict[str, Declared]:
     else:
         return {}
     try:
-        session = _runtime_session(model)
+        running = session(model, title(model.graph.node[0]))
         made = [
-            _made(session, {n: (np.arange(prod(s)) * step).reshape(s).astype(np_dtype(d)) for n, s, d in inputs})
+            _made(running, {n: (np.arange(prod(s)) * step).reshape(s).astype(np_dtype(d)) for n, s, d in inputs})
             for step in steps
         ]
     except InputError:
@@ -350,15 +382,18 @@ class _Failed(InputError):
 
 
 @lru_cache(maxsize=_KEPT_EVALUATORS)
-def _evaluator(model: bytes) -> Evaluator:
+def _evaluator(model: bytes, strict: bool = False) -> Evaluator:
     """onnx's reference; onnxruntime, if it is installed, where there is none, or it fails, is slow, or is not what
-    models are tested with. Operators with bodies have the reference alone, which counts the work of loops."""
+    models are tested with. Operators with bodies have the reference, which counts the work of loops; onnxruntime
+    computes single nodes of these. If it does not, a strict evaluator fails, and others take the reference."""
     spec = OneNode(model)
     node = spec.proto().graph.node[0]
+    if any(True for _ in subgraphs(node)):
+        return _node_by_node(spec.proto(), strict)
     reference = _reference(spec.proto())
     if reference is None:
         return _runtime(spec.proto())
-    if any(True for _ in subgraphs(node)) or not find_spec("onnxruntime"):
+    if not find_spec("onnxruntime"):
         return reference
     if title(node) in _SLOW or domain_of(node) == _LEARNED:
         with suppress(InputError):  # not for this element type
@@ -366,24 +401,37 @@ def _evaluator(model: bytes) -> Evaluator:
     return _either(reference, spec)
 
 
+def _node_by_node(proto: ModelProto, strict: bool) -> Evaluator:
+    """onnx's reference for an operator with bodies, with onnxruntime for what that gets wrong in them."""
+    learned = next((inner for inner in with_bodies(proto.graph.node[0]) if domain_of(inner) == _LEARNED), None)
+    if strict and learned is not None:
+        raise InputError(f"the reference of operator {title(learned)} is not what models are tested with")
+    found = _by_reference(proto, bounded_operators(imported(proto.opset_import).get("", OLDEST_OPSET), strict))
+    return _runtime(proto) if found is None else found
+
+
 def _reference(proto: ModelProto) -> Evaluator | None:
     """onnx's reference; None where there is none, or a wrong one and onnxruntime instead."""
-    from onnx.reference import ReferenceEvaluator
-
     node = proto.graph.node[0]
     opsets = imported(proto.opset_import)
     version = since_version(node, opsets.get(domain_of(node), 1)) or 1
-    if version < _WRONG.get(title(node), 0) and find_spec("onnxruntime"):
+    if version < WRONG.get(title(node), 0) and find_spec("onnxruntime"):
         return None
+    return _by_reference(proto, bounded_operators())
+
+
+def _by_reference(proto: ModelProto, operators: Sequence[Any]) -> Evaluator | None:
+    from onnx.reference import ReferenceEvaluator
+
     _state_conditions(proto.graph)
     with suppress(Exception):  # an operator without a reference, or one that is malformed, raises anything
-        return _running(ReferenceEvaluator(proto, new_ops=bounded_operators()), proto, "its reference")
+        return _running(ReferenceEvaluator(proto, new_ops=list(operators)), proto, "its reference")
     return None
 
 
 def _runtime(proto: ModelProto) -> Evaluator:
     with refusing(lambda: f"operator {title(proto.graph.node[0])}"):
-        return _running(_runtime_session(proto), proto, "onnxruntime")
+        return _running(session(proto, title(proto.graph.node[0])), proto, "onnxruntime")
 
 
 def _either(reference: Evaluator, spec: OneNode) -> Evaluator:
@@ -438,25 +486,3 @@ def _state_conditions(graph: GraphProto) -> None:
             graph.initializer.append(make_tensor(np.array(True), name))
         for inner in subgraphs(node):
             _state_conditions(inner)
-
-
-def _runtime_session(proto: ModelProto) -> Any:
-    """For operators that onnx has no reference for (vendor domains): onnxruntime, if it is installed."""
-    name = title(proto.graph.node[0])
-    try:
-        import onnxruntime
-
-        state: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")  # where its errors are
-    except ImportError:
-        raise InputError(
-            f"operator {name} has no reference implementation to run; install onnxruntime or replace it"
-        ) from None
-    try:
-        return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    except (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument) as error:
-        raise InputError(f"operator {name} cannot be run here: {one_line_of(error)}; replace it in the model") from None
-
-
-def one_line_of(error: Exception) -> str:
-    """What an error of a library says, in one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__

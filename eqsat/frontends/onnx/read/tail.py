@@ -24,7 +24,8 @@ from eqsat.frontends.onnx.file.types import declared
 from eqsat.frontends.onnx.operators.node import Constants
 from eqsat.frontends.onnx.read.convert import Split, Value
 from eqsat.frontends.onnx.read.graph import describe
-from eqsat.frontends.onnx.read.opaque import one_line_of, reads, same_form, title, with_bodies
+from eqsat.frontends.onnx.read.opaque import reads, same_form, title, with_bodies
+from eqsat.frontends.onnx.read.runtime import one_line_of
 from eqsat.program.ir import After
 from eqsat.program.term import ConstArray, Term
 

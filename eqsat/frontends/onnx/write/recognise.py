@@ -288,6 +288,8 @@ def _cum_sum(root: Term, opset: int) -> Form | None:
     return form("CumSum", x, Param(np.array(2 + i, np.int64), "axis"), reverse=1 if window.hi[i] else None)
 
 
+_REMAINDER = next(row for row in COMPOSITES if row.onnx == "Mod")
+
 _OTHERS: dict[str, tuple[Recogniser, ...]] = {
     "add": (_conv_bias,),
     "cast": (_average_pool,),
@@ -296,8 +298,10 @@ _OTHERS: dict[str, tuple[Recogniser, ...]] = {
     "pool": (_cum_sum,),
     "reduce": (_sum_of,),
     "reshape": (_flat_matmul,),
+    "sub": (partial(_composite, _REMAINDER),),
 }
-"""Patterns that are not composites, by the operator at the root."""
+"""Patterns that are not composites, or composites of integers that end in another operator than those of floats, by
+the operator at the root."""
 
 
 @cache
