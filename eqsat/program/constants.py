@@ -18,7 +18,7 @@ from eqsat.base.numerics import Array, Precision, dtype_name, np_dtype
 from eqsat.layout.arithmetic import Layout, compose, strided
 from eqsat.program.evaluation import evaluate, read, strided_view
 from eqsat.program.node import MOVES, Node, flops, is_elementwise, is_folded, make, substitute, topological
-from eqsat.program.sizes import FOLDED_WORK
+from eqsat.program.sizes import ELEMENT_WORK, FOLDED_WORK, Budget
 from eqsat.program.term import ConstArray, distinguish, named
 
 RUN = 1 << 18
@@ -50,13 +50,15 @@ def fold(
 ) -> Folded:
     """Constant subtrees as constants: those of `written` natively, others over them in float64, rounded once.
 
-    A view of a constant stays a view, and so does anything of more than `limit` elements.
+    A view of a constant stays a view, and so does anything of more than `limit` elements, or beyond the work that is
+    done ahead of time (`sizes.Budget`).
     """
     known = dict(constants)
+    budget = Budget(FOLDED_WORK, sum(n.size for n in topological(roots) if n.op == "Const"))
     native = _largest(roots, set(written))
-    first = _folded(native, known, limit, "native")
+    first = _folded(native, known, limit, "native", budget)
     final = dict(zip(native, first.roots, strict=True))
-    out = _folded(substitute(roots, final), known, limit, "float64")
+    out = _folded(substitute(roots, final), known, limit, "float64", budget)
     then = substitute(tuple(out.origins.values()), first.origins)
     origins = first.origins | dict(zip(out.origins, then, strict=True))
     needed = [n for n in topological(out.roots) if n.op == "Const"]
@@ -82,13 +84,14 @@ def _largest(roots: Sequence[Node], among: set[Node]) -> list[Node]:
     return list(found)
 
 
-def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precision: Precision) -> Folded:
+def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precision: Precision, budget: Budget) -> Folded:
     """The roots with constant subtrees computed; their values go into `known`."""
     order = topological(roots)
     constant: dict[Node, bool] = {}
     for node in order:
         small = node.size <= limit and flops(node) <= FOLDED_WORK
-        constant[node] = is_folded(node.op) and small and all(constant[a] for a in node.args)
+        over = is_folded(node.op) and all(constant[a] for a in node.args)
+        constant[node] = over and small and budget.spend(_work(node))
     moved: dict[Node, bool] = {}
     for node in order:
         moved[node] = node.op in MOVES and all(moved[a] for a in node.args)
@@ -113,6 +116,13 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
         release(known[node.attrs[0]])
     origins = {made: node for node, made in folded.items() if made.op == "Const" and made not in given}
     return Folded(tuple(substitute(roots, folded)), known, origins)
+
+
+def _work(node: Node) -> int:
+    """What computing a node takes, in FLOPs of a product. A view without a mask is only read."""
+    if not node.args or (node.op == "V" and not node.attrs[0].masked):
+        return 0
+    return flops(node) + ELEMENT_WORK * node.size if node.op == "MM" else ELEMENT_WORK * max(flops(node), node.size)
 
 
 class _Named:

@@ -21,13 +21,16 @@ from eqsat.base.numerics import Array, np_dtype
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE
 from eqsat.frontends.onnx.file.types import declared
-from eqsat.program.sizes import FOLDED
+from eqsat.program.sizes import ELEMENT_WORK, FOLDED, Budget
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
 STEPS = 20_000
 """Nodes that the loops of one operator may run in total; this many take seconds."""
+
+STEP_WORK = 2_000_000
+"""FLOPs of a product in the time that one node of a body takes: some tens of microseconds."""
 
 MADE = 1 << 30
 """Elements that these loops may compute in total; this many take seconds."""
@@ -43,6 +46,10 @@ class _Work:
         self.steps += steps
         self.kept += collected
         self.made += state + collected
+        budget = _budget.get()
+        needed = steps * STEP_WORK + (state + collected) * ELEMENT_WORK
+        if budget is not None and not budget.spend(needed):
+            raise InputError("a loop of constants takes more work than is done ahead of time")
         if self.steps > STEPS or self.made > MADE:
             raise InputError(f"a loop runs more than {STEPS} nodes, or makes more than {MADE} elements on the way")
         if self.kept + state > FOLDED:
@@ -50,6 +57,19 @@ class _Work:
 
 
 _work: ContextVar[_Work | None] = ContextVar("work of loops", default=None)
+
+
+_budget: ContextVar[Budget | None] = ContextVar("work that may still be done ahead of time", default=None)
+
+
+@contextmanager
+def spending(budget: Budget) -> Iterator[None]:
+    """Runs whose loops take their work from a budget, all together."""
+    token = _budget.set(budget)
+    try:
+        yield
+    finally:
+        _budget.reset(token)
 
 
 @contextmanager
