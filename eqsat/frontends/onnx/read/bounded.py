@@ -46,10 +46,7 @@ class _Work:
         self.steps += steps
         self.kept += collected
         self.made += state + collected
-        budget = _budget.get()
-        needed = steps * STEP_WORK + (state + collected) * ELEMENT_WORK
-        if budget is not None and not budget.spend(needed):
-            raise InputError("a loop of constants takes more work than is done ahead of time")
+        _spend(steps, state + collected)
         if self.steps > STEPS or self.made > MADE:
             raise InputError(f"a loop runs more than {STEPS} nodes, or makes more than {MADE} elements on the way")
         if self.kept + state > FOLDED:
@@ -70,6 +67,13 @@ def spending(budget: Budget) -> Iterator[None]:
         yield
     finally:
         _budget.reset(token)
+
+
+def _spend(steps: int, elements: int) -> None:
+    """Raises InputError where there is a budget, and it is spent."""
+    budget = _budget.get()
+    if budget is not None and not budget.spend(steps * STEP_WORK + elements * ELEMENT_WORK):
+        raise InputError("a loop of constants takes more work than is done ahead of time")
 
 
 @contextmanager
@@ -172,6 +176,7 @@ def _scan() -> Any:
             states = outputs[:first]
             for values, value in zip(collected, outputs[first:], strict=True):
                 values.append(value)
+            _spend(len(self.body.rt_nodes_) + 1, sum(map(np.size, outputs)))
         made = [np.stack(values) if values else _no_rows(end) for values, end in zip(collected, ends, strict=True)]
         results = _turned(made, self.scan_output_axes, self.scan_output_directions, back=True)
         return self._check_and_fix_outputs((*states, *results))
