@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from eqsat import from_onnx, optimize
 from eqsat.errors import InputError, one_line
 from eqsat.frontends.onnx.operators import node as onnx_node
+from eqsat.frontends.onnx.read import convert
 from eqsat.frontends.onnx.read.bounded import STEP_WORK
 from eqsat.frontends.onnx.read.opaque import OneNode
 from eqsat.program import ops
@@ -366,17 +367,21 @@ def test_a_chain_is_not_computed_again_for_each_reader(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("op", ["NonZero", "TopK", "Unique", "BlackmanWindow"])
 def test_no_operator_of_large_constants_is_run(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    monkeypatch.setattr(onnx_node, "READ_WORK", 10_000 * ELEMENT_WORK)
     monkeypatch.setattr(OneNode, "__call__", lambda *_: pytest.fail("it is run"))
     operands = {"TopK": ["c0", "n"], "BlackmanWindow": ["n0"]}.get(op, ["c0"])
-    outputs = ["r", "places"] if op == "TopK" else ["r"]
-    made = filled(
-        [2] * 25 if op == "NonZero" else [60_000_000],
-        node(op, operands, outputs),
-        node("Cast", ["r"], ["f"], to=1),
-        *total("f"),
-    )
-    made.graph.initializer.append(tensor("n0", np.array(60_000_000)))
-    from_onnx(made, head=True)
+    made = node(op, operands, ["r", "places"] if op == "TopK" else ["r"])
+    sizes = [2] * 12 if op == "NonZero" else [4096]
+    source = filled(sizes, made, node("Cast", ["r"], ["f"], to=1), *total("f"))
+    source.graph.initializer.append(tensor("n0", np.array(4096)))
+    from_onnx(source, head=True)
+
+
+def test_the_places_of_all_elements_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operand has fewer elements than are computed ahead of time; its result has one for each axis of each."""
+    monkeypatch.setattr(OneNode, "__call__", lambda *_: pytest.fail("it is run"))
+    monkeypatch.setattr(convert, "FOLDED", 1000)
+    from_onnx(filled([2] * 8, node("NonZero", ["c0"], ["r"]), node("Cast", ["r"], ["f"], to=1), *total("f")), head=True)
 
 
 def test_a_small_operator_of_constants_is_run_until_all_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
