@@ -7,7 +7,7 @@ large model reads and writes them once instead of once for each operator and con
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,16 +45,25 @@ class Folded(NamedTuple):
     origins: dict[Node, Node]
 
 
+def folding_budget(constants: Iterable[Array]) -> Budget:
+    """What may be computed ahead of time over these constants, in one call of `fold` or in several."""
+    return Budget(FOLDED_WORK, sum(array.size for array in constants))
+
+
 def fold(
-    roots: Sequence[Node], constants: Mapping[str, Array], written: Sequence[Node] = (), limit: int = 1 << 26
+    roots: Sequence[Node],
+    constants: Mapping[str, Array],
+    written: Sequence[Node] = (),
+    limit: int = 1 << 26,
+    budget: Budget | None = None,
 ) -> Folded:
     """Constant subtrees as constants: those of `written` natively, others over them in float64, rounded once.
 
     A view of a constant stays a view, and so does anything of more than `limit` elements, or beyond the work that is
-    done ahead of time (`sizes.Budget`).
+    done ahead of time: that of a `budget` which others share, or one of its own.
     """
     known = dict(constants)
-    budget = Budget(FOLDED_WORK, sum(n.size for n in topological(roots) if n.op == "Const"))
+    budget = budget or folding_budget(constants.values())
     native = _largest(roots, set(written))
     first = _folded(native, known, limit, "native", budget)
     final = dict(zip(native, first.roots, strict=True))

@@ -400,3 +400,13 @@ def test_all_constants_together_are_computed_ahead_for_so_much_work(monkeypatch:
     assert 0 < left < len(products)
     again = core.fold(found.roots, found.constants)
     assert again.roots == folded.roots
+
+
+def test_parts_of_a_program_share_what_is_computed_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "OPERATORS_OF_WEIGHTS", 0)
+    monkeypatch.setattr(constants, "FOLDED_WORK", 7_000_000)
+    ones = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32)
+    found = lowered(*(ops.matmul(ops.constant(ones), ops.constant(ones + i)) for i in (1, 2)))
+    budget = constants.folding_budget(found.constants.values())
+    folded = [core.fold([root], found.constants, budget=budget).roots[0].op for root in found.roots]
+    assert folded == ["Const", "MM"]
