@@ -30,6 +30,10 @@ _MADE = 4
 """Steps of NumPy in which an array is made and read once."""
 
 
+_RUN = 1 << 18
+"""Elements that are computed at once, so that a processor's cache holds them."""
+
+
 def _check_folded(node: Node, elements: int) -> None:
     """Raises Declined for an array that is too large to be made ahead of time, after all that was made before."""
     if elements > FOLDED:
@@ -283,7 +287,10 @@ def _range(node: Node) -> Term:
     if dtype in INTS and (start, delta) == (0, 1) and count:
         return ops.iota((count,), 0, dtype)
     _check_folded(node, count)
-    return ops.constant((start + np.arange(count) * delta).astype(np_dtype(dtype)))
+    values = np.empty(count, np_dtype(dtype))
+    for at in range(0, count, _RUN):  # what is on the way takes no memory
+        values[at : at + _RUN] = (start + np.arange(at, min(at + _RUN, count)) * delta).astype(values.dtype)
+    return ops.constant(values)
 
 
 def _eye_like(node: Node) -> Term:
