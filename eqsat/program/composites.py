@@ -20,6 +20,7 @@ from eqsat.base import numerics
 from eqsat.base.numerics import FLOATS, HALVES, INTS, is_float, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import ops
+from eqsat.program.sizes import FOLDED, check_folded, check_size
 from eqsat.program.term import Shape, Term, make
 
 # Broadcasting
@@ -366,18 +367,30 @@ def avg_pool(
 
     def average(wide: Term) -> Term:
         total = ops.pool("sum", wide, kernel, steps, lo, hi, apart)
+        check_size(total, "an average over windows")
         counts = [_taps(*axis, out) for axis, out in zip(axes, total.shape[2:], strict=True)]
-        if all((along == along[0]).all() for along in counts):
+        if all(not any(along.strides) or (along == along[0]).all() for along in counts):
             return scaled(total, 1 / np.prod([along[0] for along in counts], dtype=np.float64))
-        with np.errstate(divide="ignore"):  # a window of padding alone has no mean: 0 times infinity
-            shares = 1 / reduce(np.multiply.outer, counts)[None, None]
-        return mul(total, ops.constant(shares, wide.dtype))
+        return mul(total, _shares(counts, wide.dtype))
 
     return _in_float32(x, average)
 
 
+def _shares(counts: Sequence[np.ndarray], dtype: str) -> Term:
+    """1 / the number of elements of each window, from those along each axis. Many are computed where they are read."""
+    with np.errstate(divide="ignore"):  # a window of padding alone has no mean: 0 times infinity
+        if prod(map(len, counts)) <= FOLDED:
+            return ops.constant(1 / reduce(np.multiply.outer, counts)[None, None], dtype)
+        lines = [1 / (along if any(along.strides) else along[:1]) for along in counts]
+    shapes = [(-1, *[1] * (len(lines) - 1 - axis)) for axis in range(len(lines))]
+    return reduce(mul, [ops.constant(line.reshape(shape), dtype) for line, shape in zip(lines, shapes, strict=True)])
+
+
 def _taps(n: int, kernel: int, stride: int, lo: int, apart: int, windows: int) -> np.ndarray:
     """How many elements of each window along an axis of n, padded with `lo` before it, are not padding."""
+    if lo == 0 and (windows - 1) * stride + (kernel - 1) * apart < n:  # none has padding
+        return np.broadcast_to(np.float64(kernel), windows)
+    check_folded(windows, "an average over windows, along an axis with padding")
     exact = max(n, lo, kernel, windows * stride) >= 1 << 62  # a file may say so
     first = np.arange(windows, dtype=object if exact else np.int64) * stride - lo
     counts = np.clip((n - 1 - first) // apart + 1, 0, kernel) - np.clip(-(first // apart), 0, kernel)

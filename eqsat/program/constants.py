@@ -7,7 +7,7 @@ large model reads and writes them once instead of once for each operator and con
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from eqsat.base.numerics import Array, Precision, dtype_name, np_dtype
 from eqsat.layout.arithmetic import Layout, compose, strided
 from eqsat.program.evaluation import evaluate, read, strided_view
 from eqsat.program.node import MOVES, Node, flops, is_elementwise, is_folded, make, substitute, topological
-from eqsat.program.sizes import FOLDED_WORK
+from eqsat.program.sizes import ELEMENT_WORK, FOLDED_WORK, Budget
 from eqsat.program.term import ConstArray, distinguish, named
 
 RUN = 1 << 18
@@ -45,18 +45,29 @@ class Folded(NamedTuple):
     origins: dict[Node, Node]
 
 
+def folding_budget(constants: Iterable[Array]) -> Budget:
+    """What may be computed ahead of time over these constants, in one call of `fold` or in several."""
+    return Budget(FOLDED_WORK, sum(array.size for array in constants))
+
+
 def fold(
-    roots: Sequence[Node], constants: Mapping[str, Array], written: Sequence[Node] = (), limit: int = 1 << 26
+    roots: Sequence[Node],
+    constants: Mapping[str, Array],
+    written: Sequence[Node] = (),
+    limit: int = 1 << 26,
+    budget: Budget | None = None,
 ) -> Folded:
     """Constant subtrees as constants: those of `written` natively, others over them in float64, rounded once.
 
-    A view of a constant stays a view, and so does anything of more than `limit` elements.
+    A view of a constant stays a view, and so does anything of more than `limit` elements, or beyond the work that is
+    done ahead of time: that of a `budget` which others share, or one of its own.
     """
     known = dict(constants)
+    budget = budget or folding_budget(constants.values())
     native = _largest(roots, set(written))
-    first = _folded(native, known, limit, "native")
+    first = _folded(native, known, limit, "native", budget)
     final = dict(zip(native, first.roots, strict=True))
-    out = _folded(substitute(roots, final), known, limit, "float64")
+    out = _folded(substitute(roots, final), known, limit, "float64", budget)
     then = substitute(tuple(out.origins.values()), first.origins)
     origins = first.origins | dict(zip(out.origins, then, strict=True))
     needed = [n for n in topological(out.roots) if n.op == "Const"]
@@ -82,13 +93,14 @@ def _largest(roots: Sequence[Node], among: set[Node]) -> list[Node]:
     return list(found)
 
 
-def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precision: Precision) -> Folded:
+def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precision: Precision, budget: Budget) -> Folded:
     """The roots with constant subtrees computed; their values go into `known`."""
     order = topological(roots)
     constant: dict[Node, bool] = {}
     for node in order:
         small = node.size <= limit and flops(node) <= FOLDED_WORK
-        constant[node] = is_folded(node.op) and small and all(constant[a] for a in node.args)
+        over = is_folded(node.op) and all(constant[a] for a in node.args)
+        constant[node] = over and small and budget.spend(_work(node))
     moved: dict[Node, bool] = {}
     for node in order:
         moved[node] = node.op in MOVES and all(moved[a] for a in node.args)
@@ -113,6 +125,13 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
         release(known[node.attrs[0]])
     origins = {made: node for node, made in folded.items() if made.op == "Const" and made not in given}
     return Folded(tuple(substitute(roots, folded)), known, origins)
+
+
+def _work(node: Node) -> int:
+    """What computing a node takes, in FLOPs of a product. A view without a mask is only read."""
+    if not node.args or (node.op == "V" and not node.attrs[0].masked):
+        return 0
+    return flops(node) + ELEMENT_WORK * node.size if node.op == "MM" else ELEMENT_WORK * max(flops(node), node.size)
 
 
 class _Named:

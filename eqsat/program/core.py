@@ -138,6 +138,10 @@ def _unflattened(nodes: list[Any], terms: list[Any], parts: dict[str, Any]) -> C
     )
 
 
+_LINE = 1 << 20
+"""Elements of a ramp that is a constant: 8 MiB in int64."""
+
+
 def lower(program: Program) -> CoreProgram:
     """The program over flat arrays: equal values, one node per distinct computation.
 
@@ -208,8 +212,25 @@ class _Lowering:
     def ramp(self, term: Term) -> Node:
         axis = term.attr("axis")
         n, inner = term.shape[axis], prod(term.shape[axis + 1 :])
-        line = constant_node(ConstArray(np.arange(n).astype(np_dtype(term.dtype))), self.constants)
+        line = self.line(n, term.dtype)
         return make("V", (lay.strided(0, ((prod(term.shape[:axis]), 0), (n, 1), (inner, 0))),), (line,))
+
+    def line(self, n: int, dtype: str) -> Node:
+        """0, 1, ..., n - 1. A long line is computed of short ones, digit by digit, as its values would fill memory."""
+        if n <= _LINE:
+            return constant_node(ConstArray(np.arange(n).astype(np_dtype(dtype))), self.constants)
+        if dtype != "int64":  # exact while it is added up
+            return make("Un", (CAST + dtype,), (self.line(n, "int64"),))
+        rows, rest = divmod(n, _LINE)
+        short = self.line(_LINE, dtype)
+        first = constant_node(ConstArray(np.arange(0, rows * _LINE, _LINE)), self.constants)
+        starts = make("V", (lay.strided(0, ((rows, 1), (_LINE, 0))),), (first,))
+        steps = make("V", (lay.strided(0, ((rows, 0), (_LINE, 1))),), (short,))
+        parts = [make("Bin", ("add",), (starts, steps))]
+        if rest:
+            last = make("V", (lay.strided(0, ((rest, 1),)),), (short,))
+            parts.append(make("Bin", ("add",), (last, make("Full", (rows * _LINE, rest, dtype)))))
+        return make("Cat", (), parts) if rest else parts[0]
 
     def opaque_node(self, term: Term, args: list[Node]) -> Node:
         described = (term.attr("name"), term.attr("spec"), [(a.shape, a.dtype) for a in term.args])

@@ -17,7 +17,7 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import COMPARE, ELEMENTWISE, FLOATS, itemsize
 from eqsat.program import ops
 from eqsat.program.ir import Program, evaluated
-from eqsat.program.sizes import FOLDED_WORK, takes_memory
+from eqsat.program.sizes import FOLDED_WORK, READ_WORK, Budget, stored_elements, takes_memory, work
 from eqsat.program.term import ConstArray, Shape, Term, distinguish, make, named, rebuilt, topological
 
 LIMIT = 1 << 26
@@ -89,11 +89,14 @@ def fold_constants(
     views = {term for term in own if term.op == "pad" or ops.row(term.op).view}
     folded: dict[Term, Term] = {}
     constant: dict[Term, bool] = {}
-    for term in topological([*program.outputs.values(), *inside]):
+    order = topological([*program.outputs.values(), *inside])
+    budget = Budget(FOLDED_WORK, stored_elements(order))
+    for term in order:
         over = rebuilt(term, [folded[a] for a in term.args])
         held = over.op in _KEPT or over in views
         known = all(constant[a] for a in over.args)
-        folded[term] = over if held or not known or not _computable(over) else _computed(over)
+        computed = not held and known and _computable(over) and budget.spend(work(over))
+        folded[term] = _computed(over) if computed else over
         constant[folded[term]] = known and (held or folded[term] is not over)
     outputs = {name: folded[term] for name, term in program.outputs.items()}
     return Program(program.inputs, outputs), [folded[term] for term in inside]
@@ -188,7 +191,10 @@ def _in_order(needed: Sequence[Term], written: Mapping[Term, Term]) -> list[Term
     for term in topological(needed):
         made[term] = written.get(term) or rebuilt(term, [made[a] for a in term.args])
     found = [made[term] for term in needed]
-    return found if sum(ops.row(t.op).flops(t) for t in topological(found)) <= WORK else list(needed)
+    order = topological(found)
+    budget = Budget(READ_WORK, stored_elements(order))
+    few = sum(ops.row(t.op).flops(t) for t in order) <= WORK and not any(map(takes_memory, order))
+    return found if few and budget.spend(sum(map(work, order))) else list(needed)
 
 
 # What is folded
@@ -200,9 +206,11 @@ def _foldable(program: Program, exact: bool) -> set[Term]:
     bytes_read: dict[Term, int] = {}
     constant: dict[Term, bool] = {}
     spent = 0
+    budget = Budget(READ_WORK, stored_elements(program.terms()))
     for term in program.terms():
         spent += ops.row(term.op).flops(term) if _never_varies(term, constant) else 0
-        constant[term] = _never_varies(term, constant) and term.size <= LIMIT and spent <= WORK
+        small = term.size <= LIMIT and spent <= WORK
+        constant[term] = _never_varies(term, constant) and small and budget.spend(work(term))
         if not constant[term]:
             continue
         own = term.size * itemsize(term.dtype)

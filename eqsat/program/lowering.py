@@ -18,7 +18,8 @@ from eqsat.layout.arithmetic import Layout
 from eqsat.program.core_table import CAST
 from eqsat.program.ir import evaluated
 from eqsat.program.node import Node, make
-from eqsat.program.term import Shape, Term, topological
+from eqsat.program.sizes import FOLDED, READ_WORK, Budget, foldable, stored_elements, work
+from eqsat.program.term import Shape, Term, row, topological
 
 Lowering = Callable[[Term, Sequence[Node]], Node]
 
@@ -100,8 +101,11 @@ def gather(term: Term, args: Sequence[Node]) -> Node:
 
 
 def constant_value(term: Term) -> Array | None:
-    """The values of a term that depends on constants alone."""
-    if any(t.op in ("input", "opaque") for t in topological([term])):
+    """The values of a term that depends on constants alone; None where it varies, or is too much to compute here."""
+    below = topological([term])
+    if term.size > FOLDED or any(row(t.op).varies or not foldable(t) for t in below):
+        return None
+    if not Budget(READ_WORK, stored_elements(below)).spend(sum(map(work, below))):
         return None
     return evaluated([term], {})[0]
 

@@ -18,12 +18,13 @@ from operator import index
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from eqsat.base import numerics
 from eqsat.base.numerics import BINARY, COMPARE, ELEMENTWISE, REDUCTIONS, UNARY, Array, Windows, np_dtype
 from eqsat.errors import InputError, ShapeError, unknown
 from eqsat.program import lowering, shapes
-from eqsat.program.sizes import check_size
+from eqsat.program.sizes import check_folded, check_size
 from eqsat.program.term import OPS, ConstArray, Op, Shape, Term, make, row
 
 __all__ = ["BINARY", "COMPARE", "OPS", "REDUCTIONS", "UNARY", "Op", "row"]  # and every builder below
@@ -149,6 +150,7 @@ def input(name: str, shape: Sequence[int], dtype: str = "float32") -> Term:
 
 def constant(value: Any, dtype: str | None = None) -> Term:
     """The values of an array or a `ConstArray` (or of nested lists: then floats are float32 and integers int64).
+    Large arrays that repeat their elements without holding them (`np.broadcast_to`) are broadcasts.
 
     Raises DtypeError for an element type that programs don't have, and InputError for more elements than they hold.
     """
@@ -158,11 +160,23 @@ def constant(value: Any, dtype: str | None = None) -> Term:
         value = value.view
     array = np.asarray(value)
     check_size(array, "a constant")  # a view may repeat few elements, of which a constant would have each in memory
+    if array.nbytes > _LARGE_BYTES and any(
+        n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)
+    ):
+        once = array[tuple([slice(None) if step else slice(1) for step in array.strides])]
+        return broadcast(constant(once, dtype), array.shape)
+    low, high = byte_bounds(array)
+    if high - low < array.nbytes:
+        check_folded(array.size, "a constant that is a view of fewer elements")
     if dtype is not None:
         array = array.astype(np_dtype(dtype))
     elif not isinstance(value, np.ndarray | np.generic) and array.dtype == np.float64:
         array = array.astype(np.float32)
     return make("constant", value=ConstArray(array))
+
+
+_LARGE_BYTES = 1 << 16
+"""Bytes from which on a constant that repeats itself is written as a broadcast."""
 
 
 def full(value: Any, shape: Sequence[int] = (), dtype: str = "float32") -> Term:

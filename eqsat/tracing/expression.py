@@ -26,7 +26,7 @@ from eqsat.base.numerics import LONG, np_dtype, random_array
 from eqsat.errors import InputError
 from eqsat.program import ops
 from eqsat.program.ir import Program
-from eqsat.program.sizes import LARGEST
+from eqsat.program.sizes import FOLDED, LARGEST
 from eqsat.tracing.functions import FUNCTIONS
 from eqsat.tracing.trace import spec, trace
 
@@ -60,6 +60,7 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in given:
             known[node.id] = _function(node, text, lets)
+    _check_drawn(given)
     values = {name: _values(name, shape, dtype) for name, (const, shape, dtype) in given.items() if const}
     specs = {name: spec(shape, dtype) for name, (const, shape, dtype) in given.items() if not const}
     source = ast.Expression(ast.Lambda(_parameters(list(specs)), tree.body))
@@ -92,6 +93,15 @@ def _declared(lets: Mapping[str, str]) -> dict[str, tuple[bool, tuple[int, ...],
         if (size := prod(found[name][1])) > LARGEST:
             raise InputError(f"--let {given}={text}: has {size} elements; at most {LARGEST} are handled")
     return found
+
+
+def _check_drawn(given: Mapping[str, tuple[bool, tuple[int, ...], str]]) -> None:
+    """Raises InputError where the constants have too many elements together: they are drawn before anything is done."""
+    drawn = {name: prod(shape) for name, (const, shape, _) in given.items() if const}
+    if sum(drawn.values()) > FOLDED:
+        raise InputError(
+            f"--let: the constants {', '.join(drawn)} have {sum(drawn.values())} elements; at most {FOLDED} are drawn"
+        )
 
 
 def _tree(text: str) -> ast.Expression:

@@ -294,9 +294,11 @@ def term_of(value: Value) -> Term:
 
 
 def known(term: Term) -> np.ndarray | None:
-    """The elements of a constant, of which a repeated one counts once; None for what is computed."""
+    """The elements of a constant, of which repeated ones may count once; None for what is computed."""
     if term.op == "constant":
         return term.attr("value").array
+    if term.op == "broadcast":
+        return known(term.args[0])
     return np.asarray(term.attr("value")) if term.op == "full" else None
 
 

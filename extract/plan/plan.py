@@ -30,6 +30,7 @@ from eqsat.layout.arithmetic import Layout, compose, footprint, identity
 from eqsat.program.constants import constant_node, view_node
 from eqsat.program.core import CoreProgram, Node, evaluate, flops, fold, make, topological
 from eqsat.program.node import MOVES, substitute
+from eqsat.program.sizes import Budget
 from eqsat.program.term import ConstArray
 
 Array = np.ndarray[Any, Any]
@@ -140,14 +141,20 @@ class Plan:
         return out
 
 
-def build_plan(snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool = False) -> Plan:
-    """The plan of a cover of `snapshot`, saturated from `program`; `Plan` says what `exact` is."""
-    return _Builder(snapshot, result, program, exact).plan()
+def build_plan(
+    snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool = False, budget: Budget | None = None
+) -> Plan:
+    """The plan of a cover of `snapshot`, saturated from `program`; `Plan` says what `exact` is. The `budget` of what is
+    computed ahead of time is that of all parts of a program."""
+    return _Builder(snapshot, result, program, exact, budget).plan()
 
 
 class _Builder:
-    def __init__(self, snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool) -> None:
+    def __init__(
+        self, snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool, budget: Budget | None
+    ) -> None:
         self.snapshot = snapshot
+        self.budget = budget
         self.result = result
         self.program = program
         self.exact = exact
@@ -186,7 +193,7 @@ class _Builder:
         inputs = {c: make("In", n.attrs) for c in classes for n in snapshot.of_class(c) if n.op == "In"}
         constants = [c for c in classes if c not in inputs]
         nodes, written = _constant_nodes(snapshot, constants)
-        folded = fold(nodes, self.program.constants, nodes if self.exact else written)
+        folded = fold(nodes, self.program.constants, nodes if self.exact else written, budget=self.budget)
         known, origins = folded.constants, folded.origins
         laid_out = [_laid_out(node, known) for node in folded.roots]
         for node, moved in zip(folded.roots, laid_out, strict=True):

@@ -13,6 +13,7 @@ from eqsat.extract.plan.plan import Kernel, Plan, Result, build_plan
 from eqsat.layout.arithmetic import Layout, compose, identity
 from eqsat.lift.part import Part
 from eqsat.parts.segments import Segment
+from eqsat.program.constants import folding_budget
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.node import substitute
 
@@ -64,6 +65,7 @@ class _Joiner:
     def __init__(self, program: CoreProgram, exact: bool) -> None:
         self.program = program
         self.exact = exact
+        self.budget = folding_budget(program.constants.values())
         self.kernels: list[Kernel] = []
         self.parts: list[Part] = []
         self.made_of: list[tuple[CoverResult, Plan]] = []
@@ -83,7 +85,7 @@ class _Joiner:
                 names[placeholder] = node
         if plan is None:
             snapshot = _renamed(solved.snapshot, names)
-            plan = build_plan(snapshot, solved.cover, self.program, self.exact)
+            plan = build_plan(snapshot, solved.cover, self.program, self.exact, self.budget)
         self.made_of.append((solved.cover, plan))
         self.constants |= plan.constants
         outside = {p: segment.leaves[p] for p in stand_ins}

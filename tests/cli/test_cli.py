@@ -200,6 +200,7 @@ def test_a_thread_that_cannot_start_is_no_fault(model: Path, monkeypatch: pytest
         (("lambda=f32[3]",), "lambda is a word of Python"),
         (("fi=f32[3]", "\ufb01=f32[3]"), "Python reads this name as fi"),
         ((f"x=const:f32[{1 << 31}]",), "has 2147483648 elements; at most 2147483647 are handled"),
+        (("x=const:f32[30000,30000]",), "the constants x have 900000000 elements; at most 67108864 are drawn"),
         ((f"x=f32[{1 << 31}]",), "has 2147483648 elements; at most 2147483647 are handled"),
     ],
 )

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from eqsat.base.numerics import ELEMENTWISE
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.write import form
 from eqsat.frontends.onnx.write import save as onnx_save
 from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.program import composites, ops
@@ -445,3 +446,16 @@ def test_values_that_are_too_large_are_refused(shape: tuple[int, ...], said: str
     x = ops.input("x", shape, "float32")
     with pytest.raises(InputError, match=said):
         to_onnx(Program((x,), {"y": ops.tanh(x)}))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])
+@pytest.mark.parametrize(("shape", "axis"), [((50,), 0), ((2, 50, 3), 1), ((1, 50, 1), 1)])
+def test_a_long_ramp_is_computed_by_the_model(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: int, dtype: str
+) -> None:
+    monkeypatch.setattr(form, "MOST_STORED", 8)
+    x = ops.input("x", shape, dtype)
+    program = Program((x,), {"y": ops.add(x, ops.iota(shape, axis, dtype)), "z": ops.iota(shape, axis, dtype)})
+    model = to_onnx(program)
+    assert all(np.prod(tensor.dims) <= 8 for tensor in model.graph.initializer)
+    assert_runs_the_same(program, model)

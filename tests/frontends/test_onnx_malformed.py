@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from eqsat import from_onnx, optimize
 from eqsat.errors import InputError, one_line
-from eqsat.program.sizes import FOLDED, LARGEST
+from eqsat.frontends.onnx.operators import node as onnx_node
+from eqsat.frontends.onnx.read import convert
+from eqsat.frontends.onnx.read.bounded import STEP_WORK
+from eqsat.frontends.onnx.read.opaque import OneNode
+from eqsat.program import ops
+from eqsat.program.sizes import ELEMENT_WORK, FOLDED, LARGEST, READ_WORK
+from eqsat.program.term import Term, topological
 from support.onnx_models import INT64, RELU, model, node, tensor, value
 
 
@@ -298,3 +304,117 @@ def test_a_message_shows_what_a_terminal_can_show() -> None:
     assert len(one_line("x" * 5000)) < 300
     assert len(one_line("x y " * 5000)) < 1300
     assert one_line("plain é") == "plain é"
+
+
+# What is computed while a model is read
+
+
+def watch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The FLOPs of products that are computed while models are read; they are not computed here."""
+    seen: list[int] = []
+
+    def run(terms: Sequence[Term], known: Mapping[Term, Any]) -> list[Any]:
+        seen.append(sum(ops.row(t.op).flops(t) for t in topological(terms) if t not in known))
+        return [np.zeros(t.shape, t.dtype) for t in terms]
+
+    monkeypatch.setattr(onnx_node, "evaluated", run)
+    return seen
+
+
+def filled(sizes: Sequence[int], *nodes: onnx.NodeProto) -> onnx.ModelProto:
+    fill = node("ConstantOfShape", ["n"], ["c0"], value=tensor("v", np.ones(1, np.float32)))
+    return model([fill, *nodes], initializers=[tensor("n", np.array(sizes))])
+
+
+def total(name: str) -> list[onnx.NodeProto]:
+    return [node("ReduceMax", [name], ["m"], keepdims=0), node("Add", ["x", "m"], ["y"])]
+
+
+def test_no_product_of_large_constants_is_computed_for_a_small_operand(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watch(monkeypatch)
+    product = node("MatMul", ["c0", "c0"], ["c1"])
+    assert "matmul" in str(from_onnx(filled([8000, 8000], product, *total("c1"))))
+    inside = helper.make_graph([product, total("c1")[0]], "g", [], [value("m", [])])
+    made = node("If", ["yes"], ["m"], then_branch=inside, else_branch=inside)
+    branch = filled([8000, 8000], made, node("Add", ["x", "m"], ["y"]))
+    branch.graph.initializer.append(tensor("yes", np.array(True)))
+    assert "matmul" in str(from_onnx(branch))
+    assert sum(seen) == 0
+
+
+def test_products_of_constants_are_limited_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watch(monkeypatch)
+    chain = [
+        made
+        for i in range(12)
+        for made in (node("MatMul", [f"c{i}", f"c{i}"], [f"d{i}"]), node("Tanh", [f"d{i}"], [f"c{i + 1}"]))
+    ]
+    assert "matmul" in str(from_onnx(filled([4000, 4000], *chain, *total("c12"))))
+    assert sum(seen) <= READ_WORK
+
+
+def test_a_chain_is_not_computed_again_for_each_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watch(monkeypatch)
+    reads = [node("MatMul", ["c0", "c0"], ["c1"])]
+    for i in range(50):
+        reads += [node("Add", ["c1", f"n{i}"], [f"a{i}"]), node("ReduceMax", [f"a{i}"], [f"m{i}"], keepdims=0)]
+    sums = node("Sum", ["x", *(f"m{i}" for i in range(50))], ["y"])
+    made = filled([2000, 2000], *reads, sums)
+    made.graph.initializer.extend(tensor(f"n{i}", np.float32(i)) for i in range(50))
+    from_onnx(made)
+    assert sum(seen) <= READ_WORK
+
+
+@pytest.mark.parametrize("op", ["NonZero", "TopK", "Unique"])
+def test_no_operator_of_large_constants_is_run(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    monkeypatch.setattr(onnx_node, "READ_WORK", 10_000 * ELEMENT_WORK)
+    monkeypatch.setattr(OneNode, "__call__", lambda *_: pytest.fail("it is run"))
+    made = node("TopK", ["c0", "n"], ["r", "places"]) if op == "TopK" else node(op, ["c0"], ["r"])
+    sizes = [2] * 12 if op == "NonZero" else [4096]
+    from_onnx(filled(sizes, made, node("Cast", ["r"], ["f"], to=1), *total("f")), head=True)
+
+
+def test_the_places_of_all_elements_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operand has fewer elements than are computed ahead of time; its result has one for each axis of each."""
+    monkeypatch.setattr(OneNode, "__call__", lambda *_: pytest.fail("it is run"))
+    monkeypatch.setattr(convert, "FOLDED", 1000)
+    from_onnx(filled([2] * 8, node("NonZero", ["c0"], ["r"]), node("Cast", ["r"], ["f"], to=1), *total("f")), head=True)
+
+
+def test_a_small_operator_of_constants_is_run_until_all_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        made
+        for i in range(8)
+        for made in (
+            node("NonZero", [f"k{i}"], [f"r{i}"]),
+            node("Cast", [f"r{i}"], [f"f{i}"], to=1),
+            node("ReduceMax", [f"f{i}"], [f"m{i}"], keepdims=0),
+        )
+    ]
+    last = node("Sum", ["x", *(f"m{i}" for i in range(8))], ["y"])
+    stored = [tensor(f"k{i}", np.full(100, i + 1, np.float32)) for i in range(8)]
+    assert not from_onnx(model([*nodes, last], initializers=stored)).opaque()
+    monkeypatch.setattr(onnx_node, "READ_WORK", 3 * 200 * 16 * ELEMENT_WORK)
+    with pytest.raises(InputError, match="NonZero"):
+        from_onnx(model([*nodes, last], initializers=stored))
+
+
+def test_ramps_that_are_made_are_limited_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_node, "READ_WORK", 10 * 1000 * 4 * ELEMENT_WORK)
+    nodes = [node("Range", [f"a{i}", "b", "o"], [f"r{i}"]) for i in range(20)]
+    total = node("Sum", [f"r{i}" for i in range(20)], ["t"])
+    stored = [tensor(f"a{i}", np.float32(-1000)) for i in range(20)]
+    stored += [tensor("b", np.float32(0)), tensor("o", np.float32(1))]
+    last = [node("Slice", ["t", "zero", "three"], ["s"]), node("Add", ["x", "s"], ["y"])]
+    stored += [tensor("zero", np.array([0])), tensor("three", np.array([3]))]
+    program = from_onnx(model([*nodes, total, *last], initializers=stored))
+    assert 0 < len(program.opaque()) < 20
+    x = np.zeros((2, 3), np.float32)
+    np.testing.assert_array_equal(program.run({"x": x})["y"], x + 20 * np.arange(-1000, -997, dtype=np.float32))
+
+
+def test_loops_of_constants_are_limited_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = loop(5000, node("Add", ["v", "v"], ["w"]))
+    assert not from_onnx(turns).opaque()
+    monkeypatch.setattr(onnx_node, "READ_WORK", 20 * STEP_WORK)
+    assert "Loop is carried as it is" in refusal(turns)

@@ -242,3 +242,28 @@ def test_error_states_the_rule(build: Callable[[], Term], error: type[Exception]
     with pytest.raises(error) as caught:
         build()
     assert message in str(caught.value)
+
+
+def test_an_average_over_too_many_windows_is_refused_before_they_are_counted() -> None:
+    x = ops.input("x", (1, 1, 4, 4))
+    with pytest.raises(InputError, match="at most 2147483647"):
+        composites.avg_pool(x, (3, 3), None, (2 * 10**9,) * 2, (2 * 10**9,) * 2, (10**9,) * 2)
+    with pytest.raises(InputError, match="computed ahead of time"):
+        composites.avg_pool(ops.input("x", (1, 1, 4)), (3,), None, (10**8,), (10**8,))
+
+
+def test_windows_without_padding_are_not_counted() -> None:
+    x = ops.input("x", (1, 1, 2**31 - 1))
+    pooled = composites.avg_pool(x, (2,))
+    assert not any(t.op == "constant" for t in Program((x,), {"y": pooled}).terms())
+
+
+def test_shares_of_many_windows_are_computed_where_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ops.input("x", (1, 2, 7, 9))
+    how = ((3, 2), None, (1, 0), (1, 1))
+    whole = Program((x,), {"y": composites.avg_pool(x, *how)})
+    monkeypatch.setattr(composites, "FOLDED", 8)
+    parts = Program((x,), {"y": composites.avg_pool(x, *how)})
+    assert max(t.size for t in parts.terms() if t.op == "constant") <= 9
+    given = {"x": np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)}
+    np.testing.assert_allclose(parts.run(given)["y"], whole.run(given)["y"], rtol=1e-6, atol=1e-6)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from eqsat.base.numerics import np_dtype, random_array
 from eqsat.errors import InputError, ShapeError
 from eqsat.layout import arithmetic as lay
-from eqsat.program import composites, core, ops
+from eqsat.program import composites, constants, core, ops, sizes
 from eqsat.program.core import Node, make
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, topological
@@ -366,3 +366,47 @@ def test_opaque_results_are_never_folded() -> None:
     c = lowered(ops.exp(value))
     assert core.fold(c.roots, c.constants)[0] == c.roots
     assert_equivalent(program(ops.exp(value)), c)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32", "float16"])
+@pytest.mark.parametrize("n", [8, 9, 16, 21, 2055])
+def test_a_long_ramp_is_computed_of_short_ones(monkeypatch: pytest.MonkeyPatch, n: int, dtype: str) -> None:
+    monkeypatch.setattr(core, "_LINE", 8)
+    found = lowered(ops.iota((2, n, 3), 1, dtype))
+    np.testing.assert_array_equal(found.run({})["0"], np.broadcast_to(np.arange(n)[:, None].astype(dtype), (2, n, 3)))
+    assert max(array.size for array in found.constants.values()) <= max(8, n // 8)
+
+
+def test_a_ramp_takes_no_memory_of_its_length() -> None:
+    found = lowered(ops.cast(ops.iota((2**31 - 8,), 0, "int64"), "float32"))
+    assert sum(array.nbytes for array in found.constants.values()) < 1 << 24
+
+
+def test_indices_that_are_too_many_to_compute_are_looked_up_where_the_program_runs() -> None:
+    x = ops.input("x", (4,))
+    many = ops.broadcast(ops.constant(np.array([1, 3])), (10**9, 2))
+    assert ops_of(ops.gather(x, many))["Gather"] == 1
+    assert ops_of(ops.gather(x, ops.broadcast(ops.constant(np.array([1, 3])), (4, 2))))["Gather"] == 0
+
+
+def test_all_constants_together_are_computed_ahead_for_so_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "OPERATORS_OF_WEIGHTS", 0)
+    monkeypatch.setattr(constants, "FOLDED_WORK", 20_000_000)
+    ones = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32)
+    products = [ops.matmul(ops.constant(ones), ops.constant(ones + i)) for i in range(1, 30)]
+    found = lowered(*products)
+    folded = core.fold(found.roots, found.constants)
+    left = sum(root.op == "MM" for root in folded.roots)
+    assert 0 < left < len(products)
+    again = core.fold(found.roots, found.constants)
+    assert again.roots == folded.roots
+
+
+def test_parts_of_a_program_share_what_is_computed_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "OPERATORS_OF_WEIGHTS", 0)
+    monkeypatch.setattr(constants, "FOLDED_WORK", 7_000_000)
+    ones = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32)
+    found = lowered(*(ops.matmul(ops.constant(ones), ops.constant(ones + i)) for i in (1, 2)))
+    budget = constants.folding_budget(found.constants.values())
+    folded = [core.fold([root], found.constants, budget=budget).roots[0].op for root in found.roots]
+    assert folded == ["Const", "MM"]

@@ -11,9 +11,10 @@ import pytest
 import eqsat
 from eqsat.evidence.reference import same_bits
 from eqsat.language.rule import Policy
-from eqsat.program import ops
+from eqsat.program import fold, ops, sizes
 from eqsat.program.fold import fold_constants, fold_source
-from eqsat.program.ir import Program
+from eqsat.program.ir import Program, evaluated
+from eqsat.program.sizes import OPERATORS_OF_WEIGHTS
 from eqsat.program.term import Term, topological
 
 F32, F16 = np.float32, np.float16
@@ -233,3 +234,42 @@ def test_large_constants_are_known_by_how_they_are_computed(monkeypatch: pytest.
     assert found is not folded(second, first)
     want = np.exp(first.attr("value").array) * second.attr("value").array
     assert same_bits(found.attr("value").array, want)
+
+
+def test_what_a_source_computes_of_constants_is_limited_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "READ_WORK", 0)
+    term = drawn(64, 64)
+    for _ in range(20):
+        term = ops.sin(term)
+    folded = fold_source(Program((), {"y": term}))
+    (start,) = folded.values
+    assert start.op == "constant"
+    assert sum(t.op == "sin" for t in folded.program.terms()) == 20 - OPERATORS_OF_WEIGHTS, (
+        "as many as weights may have"
+    )
+
+
+def test_sums_are_not_computed_as_written_where_that_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the sum are casts of a broadcast, which are narrowed: as they are written each has all elements."""
+    term = number(1, 1 << 22)
+    for i in range(60):
+        term = ops.cast(term, ("float64", "float32")[i % 2])
+    seen: list[int] = []
+
+    def watched(terms: list[Term], known: dict[Term, Any]) -> list[np.ndarray[Any, Any]]:
+        seen.append(sum(t.size for t in topological(terms)))
+        return evaluated(terms, known)
+
+    monkeypatch.setattr(fold, "evaluated", watched)
+    monkeypatch.setattr(fold, "READ_WORK", 1 << 32)
+    fold_source(Program((), {"y": ops.sum_(term)}))
+    assert max(seen) <= 2 << 22
+
+
+def test_what_lifting_left_is_limited_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "OPERATORS_OF_WEIGHTS", 0)
+    monkeypatch.setattr(fold, "FOLDED_WORK", 20_000_000)
+    products = {str(i): ops.matmul(drawn(100, 100), drawn(100, 100, seed=i)) for i in range(1, 30)}
+    folded, _ = fold_constants(Program((), products))
+    left = sum(term.op == "matmul" for term in folded.outputs.values())
+    assert 0 < left < len(products)

@@ -577,3 +577,20 @@ def test_no_two_inputs_get_one_name():
     assert eqsat.trace(lambda a0, *a: a0 + a[0] * a[1], x, x, x).input_names == ["a0", "a0_", "a1"]
     assert eqsat.trace(lambda a, /, **k: a + k["a"], x, a=x).input_names == ["a", "a_"]
     assert eqsat.trace(lambda *k, **a: k[0] + a["k"] + a["k0"], x, k=x, k0=x).input_names == ["k0", "k", "k0_"]
+
+
+def test_a_constant_that_repeats_itself_is_a_broadcast() -> None:
+    row = np.arange(4, dtype=np.float32)
+    program = eqsat.trace(lambda x: (x, np.broadcast_to(row, (2**28, 4))), eqsat.spec((2,)))
+    assert [t.size for t in program.terms() if t.op == "constant"] == [4]
+    assert program.outputs["out1"].shape == (2**28, 4)
+    small = eqsat.trace(lambda: np.broadcast_to(row, (2, 4))).outputs["out"]
+    assert small.op == "constant", "small ones stay as they are"
+    found = eqsat.trace(lambda: np.broadcast_to(row[:, None], (2**13, 4, 3)))
+    np.testing.assert_array_equal(found.run({})["out"], np.broadcast_to(row[:, None], (2**13, 4, 3)))
+
+
+def test_a_constant_of_overlapping_windows_is_judged_by_its_size() -> None:
+    windows = np.lib.stride_tricks.sliding_window_view(np.zeros(2**15, np.float32), 2**14)
+    with pytest.raises(InputError, match="at most 67108864 are computed ahead of time"):
+        eqsat.trace(lambda x: (x, windows), eqsat.spec((2,)))

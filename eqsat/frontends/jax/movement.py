@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat.base.numerics import dtype_name
-from eqsat.frontends.jax.row import Builder, known
+from eqsat.frontends.jax.row import Builder
 from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.terms.windows import spread
 from eqsat.program import composites, ops
+from eqsat.program.lowering import constant_value
 from eqsat.program.term import Shape, Term
 
 
@@ -31,7 +32,7 @@ def _slice(x: Term, *, start_indices: Shape, limit_indices: Shape, strides: Shap
 
 def _pad(x: Term, value: Term, *, padding_config: Sequence[tuple[int, int, int]]) -> Term:
     """Each axis: elements before, after, and between."""
-    number = known(value)
+    number = constant_value(value)
     if number is None:
         raise Declined("a padding that the inputs decide")
     lo, hi, between = zip(*padding_config, strict=True) if padding_config else ((), (), ())
@@ -43,7 +44,7 @@ def _dynamic_slice(x: Term, *starts: Term, slice_sizes: Shape) -> Term:
     elements are looked up."""
     for axis, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
         last = x.shape[axis] - size
-        place = known(start)
+        place = constant_value(start)
         if place is not None:
             first = min(max(int(place), 0), last)
             x = ops.slice_(x, [first], [first + size], [axis])

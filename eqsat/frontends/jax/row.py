@@ -11,10 +11,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from eqsat.base.numerics import Array
 from eqsat.frontends.terms.declined import Declined
-from eqsat.program.ir import evaluated
-from eqsat.program.term import Term, topological
+from eqsat.program.term import Term
 
 Built = Term | Sequence[Term]
 Builder = Callable[..., Built]
@@ -44,10 +42,3 @@ def apply(build: Builder, operands: Sequence[Term], params: Mapping[str, Any]) -
 
 def _unset(value: Any) -> bool:
     return value is None or value is False or (isinstance(value, tuple) and not value)
-
-
-def known(term: Term) -> Array | None:
-    """The value of a term that depends on constants alone; None for any other."""
-    if any(t.op in ("input", "opaque") for t in topological([term])):
-        return None
-    return evaluated([term], {})[0]

@@ -15,7 +15,7 @@ from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.terms.lookups import wrapped
 from eqsat.program import composites, ops
 from eqsat.program.composites import broadcasting
-from eqsat.program.sizes import FOLDED
+from eqsat.program.sizes import ELEMENT_WORK, FOLDED
 from eqsat.program.term import Term
 
 _PAD_BY_GATHER = ("reflect", "edge", "wrap")  # modes, which numpy.pad has under the same names
@@ -26,10 +26,20 @@ def _axes(node: Node) -> tuple[int, ...] | None:
     return node.attr("axes") if node.version < 13 else node.ints(1)
 
 
-def _check_folded(elements: int) -> None:
-    """Raises Declined for an array that is too large to be made ahead of time."""
+_MADE = 4
+"""Steps of NumPy in which an array is made and read once."""
+
+
+_RUN = 1 << 18
+"""Elements that are computed at once, so that a processor's cache holds them."""
+
+
+def _check_folded(node: Node, elements: int) -> None:
+    """Raises Declined for an array that is too large to be made ahead of time, after all that was made before."""
     if elements > FOLDED:
         raise Declined(f"{elements} elements; at most {FOLDED} are computed ahead of time")
+    if not node.constants.budget.spend(elements * _MADE * ELEMENT_WORK):
+        raise Declined(f"{elements} elements, after all that was computed ahead of time before")
 
 
 def _where(condition: Term, a: Term, b: Term) -> Term:
@@ -157,7 +167,7 @@ def _pad(node: Node) -> Term:
         return _pad_constant(node, x, lo, hi)
     if mode not in _PAD_BY_GATHER:
         raise Declined(f"mode '{mode}'")
-    return _pad_by_gather(x, lo, hi, mode)
+    return _pad_by_gather(node, x, lo, hi, mode)
 
 
 def _pad_constant(node: Node, x: Term, lo: list[int], hi: list[int]) -> Term:
@@ -174,12 +184,12 @@ def _pad_constant(node: Node, x: Term, lo: list[int], hi: list[int]) -> Term:
     return x
 
 
-def _pad_by_gather(x: Term, lo: list[int], hi: list[int], mode: Any) -> Term:
+def _pad_by_gather(node: Node, x: Term, lo: list[int], hi: list[int], mode: Any) -> Term:
     """Padding that repeats elements: each axis is indexed by its positions, padded in the same mode."""
     for axis, (before, after) in enumerate(zip(lo, hi, strict=True)):
         if before == after == 0:
             continue
-        _check_folded(x.shape[axis] + max(before, 0) + max(after, 0))
+        _check_folded(node, x.shape[axis] + max(before, 0) + max(after, 0))
         kept = np.arange(x.shape[axis])[max(-before, 0) : x.shape[axis] - max(-after, 0)]
         where = np.pad(kept, (max(before, 0), max(after, 0)), mode=mode)
         x = ops.gather(x, ops.constant(where), axis)
@@ -211,7 +221,7 @@ def _space_to_depth(node: Node) -> Term:
 def _trilu(node: Node) -> Term:
     """The upper or lower triangle of the last two axes, zero elsewhere."""
     x, k = node.input(0), node.scalar(1, 0)
-    _check_folded(prod(x.shape[-2:]))
+    _check_folded(node, prod(x.shape[-2:]))
     ones = np.ones(x.shape[-2:], np.bool_)
     kept = np.triu(ones, k) if node.attr("upper", 1) else np.tril(ones, k)
     mask = ops.broadcast(ops.constant(kept), x.shape)
@@ -247,7 +257,9 @@ def _constant(node: Node) -> Term:
         raise InputError("its value is sparse, which is not supported; store it dense")
     if "value" not in attributes or attributes["value"].data_type not in DTYPE_OF_CODE:
         raise Declined("values that no program holds")
-    return constant_term(tensor_array(attributes["value"], None, "Constant"))
+    array = tensor_array(attributes["value"], None, "Constant")
+    node.constants.budget.grant(array.size)
+    return constant_term(array)
 
 
 def constant_term(array: np.ndarray[Any, Any]) -> Term:
@@ -274,15 +286,18 @@ def _range(node: Node) -> Term:
     count = max(int(np.ceil((limit - start) / delta)), 0)
     if dtype in INTS and (start, delta) == (0, 1) and count:
         return ops.iota((count,), 0, dtype)
-    _check_folded(count)
-    return ops.constant((start + np.arange(count) * delta).astype(np_dtype(dtype)))
+    _check_folded(node, count)
+    values = np.empty(count, np_dtype(dtype))
+    for at in range(0, count, _RUN):  # what is on the way takes no memory
+        values[at : at + _RUN] = (start + np.arange(at, min(at + _RUN, count)) * delta).astype(values.dtype)
+    return ops.constant(values)
 
 
 def _eye_like(node: Node) -> Term:
     x, code = node.input(0), node.attr("dtype")
     dtype = x.dtype if code is None else _dtype(code)
     rows, columns = x.shape
-    _check_folded(rows * columns)
+    _check_folded(node, rows * columns)
     return ops.constant(np.eye(rows, columns, node.attr("k", 0), np_dtype(dtype)))
 
 

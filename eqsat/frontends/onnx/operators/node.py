@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from eqsat.errors import InputError
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
 from eqsat.program.ir import evaluated
-from eqsat.program.sizes import FOLDED, takes_memory
+from eqsat.program.sizes import FOLDED, READ_WORK, Budget, foldable, work
 from eqsat.program.term import Term
 
 _MOST_INTS = 1 << 16
@@ -22,30 +22,54 @@ _MOST_INTS = 1 << 16
 
 
 class Constants:
-    """The values of terms that depend on constants alone; each is computed once."""
+    """The values of terms that depend on constants alone; each is computed once.
+
+    Attributes:
+        budget: the work that may still be done for them.
+    """
 
     def __init__(self) -> None:
+        self.budget = Budget(READ_WORK)
         self._constant: dict[Term, bool] = {}
-        self._values: dict[Term, Array] = {}
+        self._values: dict[Term, Array | None] = {}
 
     def is_constant(self, term: Term) -> bool:
-        """Whether the term depends on no input, no opaque operator and no value that is too large to compute here."""
+        """Whether the term depends on no input, no opaque operator and no value that is too large, or too much work, to
+        compute here."""
         if term not in self._constant:
             for below in operands_first([term], self._constant):
-                varies = ops.row(below.op).varies or takes_memory(below)
+                varies = ops.row(below.op).varies or not foldable(below)
                 self._constant[below] = not varies and all(self._constant[arg] for arg in below.args)
         return self._constant[term]
 
     def value(self, term: Term) -> Array | None:
-        """The term's value; None if it is not constant, or too large to compute here."""
+        """The term's value; None if it is not constant, or too large or too much work to compute here."""
         if term.op == "constant":
             return term.attr("value").array
         if not self.is_constant(term) or term.size > FOLDED:
             return None
         if term not in self._values:
-            known = {arg: self._values[arg] for arg in term.args if arg in self._values}
-            (self._values[term],) = evaluated([term], known)
+            self._values[term] = self._computed(term)
         return self._values[term]
+
+    def _computed(self, term: Term) -> Array | None:
+        """The value of a constant term, if that is not too much work after all that was computed before."""
+        held = dict(self._held(term))
+        if not self.budget.spend(sum(work(below) for below in operands_first([term], held))):
+            return None
+        return evaluated([term], held)[0]
+
+    def _held(self, term: Term) -> Iterator[tuple[Term, Array]]:
+        """The values below a term that are known, the uppermost."""
+        seen, stack = {term}, [term]
+        while stack:
+            for arg in stack.pop().args:
+                value = self._values.get(arg)
+                if value is not None:
+                    yield arg, value
+                elif arg not in seen:
+                    seen.add(arg)
+                    stack.append(arg)
 
 
 def as_attribute(value: float) -> float:

@@ -24,13 +24,16 @@ from eqsat.errors import InputError, refusing
 from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE, schema_of
 from eqsat.frontends.onnx.file.types import declared
 from eqsat.frontends.onnx.read.runtime import WRONG_INSIDE, session
-from eqsat.program.sizes import FOLDED
+from eqsat.program.sizes import ELEMENT_WORK, FOLDED, Budget
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
 STEPS = 20_000
 """Nodes that the loops of one operator may run in total; this many take seconds."""
+
+STEP_WORK = 2_000_000
+"""FLOPs of a product in the time that one node of a body takes: some tens of microseconds."""
 
 MADE = 1 << 30
 """Elements that these loops may compute in total; this many take seconds."""
@@ -46,6 +49,7 @@ class _Work:
         self.steps += steps
         self.kept += collected
         self.made += state + collected
+        _spend(steps, state + collected)
         if self.steps > STEPS or self.made > MADE:
             raise InputError(f"a loop runs more than {STEPS} nodes, or makes more than {MADE} elements on the way")
         if self.kept + state > FOLDED:
@@ -53,6 +57,26 @@ class _Work:
 
 
 _work: ContextVar[_Work | None] = ContextVar("work of loops", default=None)
+
+
+_budget: ContextVar[Budget | None] = ContextVar("work that may still be done ahead of time", default=None)
+
+
+@contextmanager
+def spending(budget: Budget) -> Iterator[None]:
+    """Runs whose loops take their work from a budget, all together."""
+    token = _budget.set(budget)
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def _spend(steps: int, elements: int) -> None:
+    """Raises InputError where there is a budget, and it is spent."""
+    budget = _budget.get()
+    if budget is not None and not budget.spend(steps * STEP_WORK + elements * ELEMENT_WORK):
+        raise InputError("a loop of constants takes more work than is done ahead of time")
 
 
 @contextmanager
@@ -161,6 +185,7 @@ def _scan() -> Any:
             states = outputs[:first]
             for values, value in zip(collected, outputs[first:], strict=True):
                 values.append(value)
+            _spend(len(self.body.rt_nodes_) + 1, sum(map(np.size, outputs)))
         made = [np.stack(values) if values else _no_rows(end) for values, end in zip(collected, ends, strict=True)]
         results = _turned(made, self.scan_output_axes, self.scan_output_directions, back=True)
         return self._check_and_fix_outputs((*states, *results))

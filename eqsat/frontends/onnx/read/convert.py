@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -38,13 +38,16 @@ from eqsat.frontends.onnx.operators.node import Constants, Node, Row
 from eqsat.frontends.onnx.operators.reductions import REDUCTIONS
 from eqsat.frontends.onnx.operators.resample import RESAMPLING
 from eqsat.frontends.onnx.operators.signal import SIGNAL
+from eqsat.frontends.onnx.read.bounded import spending
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
 from eqsat.frontends.onnx.read.graph import Reader, describe, in_order, live, readers
 from eqsat.frontends.onnx.read.opaque import (
     OneNode,
     inferred,
+    most_elements,
     one_node,
     reads,
+    run_work,
     same_form,
     seen,
     title,
@@ -222,6 +225,7 @@ class Converter:
         needed = live(in_order(readers(nodes), env.keys() | stored.keys() | set(unheld), self.label), outputs)
         used = dict.fromkeys(name for _, read in needed for name in read) | dict.fromkeys(outputs)
         arrays = {name: tensor_array(stored[name], self.base, self.label) for name in used if name in stored}
+        self.constants.budget.grant(sum(array.size for array in arrays.values()))
         digest_all(array for array in arrays.values() if array.dtype.name in CODE_OF_DTYPE)
         env.update((name, _value(array)) for name, array in arrays.items())
         return needed, used
@@ -334,14 +338,21 @@ class Converter:
         values = {name: self._constant(env[name]) for name in reads(node)}
         if any(value is None for value in values.values()):
             return None
-        spec, _ = one_node(node, self.opsets, {}, {k: v for k, v in values.items() if v is not None})
+        operands = {name: value for name, value in values.items() if value is not None}
+        if not self._may_run(node, [array.size for array in operands.values()]):
+            return None
+        spec, _ = one_node(node, self.opsets, {}, operands)
         try:
-            types = inferred(spec).values()
-            if any(type_.static is not None and prod(type_.static) > FOLDED for type_ in types):
+            if not self._may_run(node, [most_elements(each, operands.values()) for each in inferred(spec).values()]):
                 return None
-            return _spread(node, [_value(array) for array in spec.folded()])
+            with spending(self.constants.budget):
+                return _spread(node, [_value(array) for array in spec.folded()])
         except InputError:  # nothing here runs it
             return None
+
+    def _may_run(self, node: NodeProto, sizes: Sequence[int]) -> bool:
+        """Whether a node with operands or results of these sizes may be run now, after all that was computed before."""
+        return max(sizes, default=0) <= FOLDED and self.constants.budget.spend(sum(sizes) * run_work(node))
 
     def _by_body(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By its body in the ONNX standard, if everything in that becomes terms."""

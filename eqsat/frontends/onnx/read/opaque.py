@@ -8,7 +8,7 @@ ONNX's reference evaluator or onnxruntime runs it, and it holds everything neede
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ from eqsat.frontends.onnx.operators.layers import window_of
 from eqsat.frontends.onnx.operators.node import Constants, Node
 from eqsat.frontends.onnx.read.bounded import bounded_operators, counting
 from eqsat.frontends.onnx.read.runtime import WRONG, one_line_of, session
-from eqsat.program.sizes import FOLDED
+from eqsat.program.sizes import ELEMENT_WORK, FOLDED
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -54,6 +54,12 @@ samples wrongly at borders, if by cubics. onnxruntime has them for some element 
 _LEARNED = "ai.onnx.ml"
 """The domain of classical models. ONNX says little of them; converters are tested with onnxruntime, and the reference
 (onnx 1.23) gives other probabilities of several classes, other labels, and other sums of trees."""
+
+_QUICK = frozenset({"DequantizeLinear", "QuantizeLinear"})
+"""Operators whose reference (onnx 1.23) takes few steps of NumPy: some nanoseconds for each element."""
+
+_QUICK_STEPS, _STEPS = 2, 16
+"""Steps of NumPy that a reference takes: others than these sort, copy several times, or compute cosines in float64."""
 
 _ZERO_IF_MISSING: Mapping[str, Sequence[int]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 """Inputs that ONNX takes to be zero where they are missing: the first states of recurrent layers."""
@@ -321,6 +327,21 @@ def with_bodies(node: NodeProto) -> Iterator[NodeProto]:
     for body in subgraphs(node):
         for inner in body.node:
             yield from with_bodies(inner)
+
+
+# What running takes
+
+
+def run_work(node: NodeProto) -> int:
+    """FLOPs of a product in the time that a node takes for each element of its operands and results."""
+    return ELEMENT_WORK * (_QUICK_STEPS if title(node) in _QUICK else _STEPS)
+
+
+def most_elements(type_: Declared, operands: Iterable[Array]) -> int:
+    """Elements of a result; where values decide, at most: the places of all elements of an operand."""
+    if type_.static is not None:
+        return prod(type_.static)
+    return max((array.size * max(1, array.ndim) for array in operands), default=0)
 
 
 # Names inside bodies

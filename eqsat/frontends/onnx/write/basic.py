@@ -105,9 +105,11 @@ def _uniform(value: float, term: Term) -> Form:
 
 def _iota(term: Term, opset: int) -> Form:
     values = ramp(term)
-    if values.array.size == term.size:
+    if term.shape[term.attr("axis")] < term.size:
+        return form("Expand", values, ints(term.shape, "shape"))
+    if isinstance(values, Param):
         return form("Identity", Param(values.array.reshape(term.shape), "range"))
-    return form("Expand", values, ints(term.shape, "shape"))
+    return form("Reshape", values.inputs[0], ints(term.shape, "shape"))
 
 
 # Views

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.numerics import Array, np_dtype
-from eqsat.frontends.onnx.file.load import NEWEST_OPSET, TENSOR_TYPE, schema_of
+from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, NEWEST_OPSET, TENSOR_TYPE, schema_of
 from eqsat.program.ops import row
 from eqsat.program.term import Shape, Term
 
@@ -99,20 +99,29 @@ def narrow(term: Term) -> Operand:
         return scalar(below.attr("value"), term.dtype)
     while term.op == "broadcast":
         term = term.args[0]
-    return ramp(term) if term.op == "iota" else term
+    return ramp(term) if term.op == "iota" and term.shape[term.attr("axis")] <= MOST_STORED else term
 
 
-def ramp(term: Term) -> Param:
+MOST_STORED = 1 << 20
+"""Elements of a ramp that is stored: longer ones are computed where the model runs."""
+
+
+def ramp(term: Term) -> Param | Form:
     """0, 1, 2, ... along an iota's axis, of size 1 along the axes after it."""
     axis = term.attr("axis")
-    values = np.arange(term.shape[axis]).astype(np_dtype(term.dtype))
-    return Param(values.reshape(-1, *(1,) * (term.ndim - axis - 1)), "range")
+    n, shape = term.shape[axis], (-1, *(1,) * (term.ndim - axis - 1))
+    if n <= MOST_STORED:
+        return Param(np.arange(n).astype(np_dtype(term.dtype)).reshape(shape), "range")
+    values = Form("Range", tuple([scalar(each, "int64") for each in (0, n, 1)]), type=((n,), "int64"))
+    if term.dtype != "int64":
+        values = Form("Cast", (values,), {"to": CODE_OF_DTYPE[term.dtype]}, type=((n,), term.dtype))
+    return Form("Reshape", (values, ints(shape, "shape")), type=((n, *shape[1:]), term.dtype))
 
 
 def shape_of(operand: Operand) -> Shape:
     if isinstance(operand, Term):
         return operand.shape
-    assert isinstance(operand, Param)
+    assert isinstance(operand, Param)  # forms of long ramps are not narrowed
     return operand.array.shape
 
 
