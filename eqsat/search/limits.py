@@ -27,6 +27,21 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
+class Checking:
+    """When a check is given up: what it has not seen equal is not returned.
+
+    Attributes:
+        share: of the time limit, after its end.
+        seconds: on top of that. What then follows takes less than half a second.
+        least: seconds in any case, and after Ctrl-C.
+    """
+
+    share: float = 0.1
+    seconds: float = 1.0
+    least: float = 0.75
+
+
+@dataclass(frozen=True, slots=True)
 class After:
     """Time reserved for the stages after the search, which cannot be left out.
 
@@ -300,4 +315,4 @@ class Measuring:
 
 
 LATE, AFTER, SEARCH, FURTHER, FOLDING, EXPLAINING = Late(), After(), Search(), Further(), Folding(), Explaining()
-TOGETHER, JOINING, MEASURING = Together(), Joining(), Measuring()
+TOGETHER, JOINING, CHECKING, MEASURING = Together(), Joining(), Checking(), Measuring()

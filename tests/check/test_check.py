@@ -12,6 +12,7 @@ import pytest
 from eqsat.base.memory_limit import collector_paused
 from eqsat.check.check import check
 from eqsat.check.demand import Demanded
+from eqsat.check.means import Means
 from eqsat.check.part import SPEED, TOLERANCE, Special
 from eqsat.errors import CheckFailed, CheckUndecided
 from eqsat.program import composites, ops
@@ -195,7 +196,8 @@ def test_samples_of_large_inputs_take_little_memory_and_time() -> None:
     begun = time.process_time()
     tracemalloc.start()
     try:
-        found = check(Program((x,), {"y": source}), Program((x,), {"y": result}), seconds=0.5, memory=1 << 28)
+        before, after = (Program((x,), {"y": term}) for term in (source, result))
+        found = check(before, after, seconds=0.5, means=Means(memory=1 << 28))
         assert tracemalloc.get_traced_memory()[1] < 1 << 28
     finally:
         tracemalloc.stop()

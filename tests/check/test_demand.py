@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from eqsat.check import wanted
 from eqsat.check.demand import Demanded
-from eqsat.check.demand_rows import reshape_groups
-from eqsat.check.wanted import Demand, Repeated, Sums, Wanted, everything, selected
+from eqsat.check.wanted import Demand, Repeated, Sums, Wanted, everything, reshape_groups, selected
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
