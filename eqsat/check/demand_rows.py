@@ -23,7 +23,7 @@ from eqsat.base.numerics import (
     reduce,
     take,
 )
-from eqsat.check.large import mapped, reduced, typed
+from eqsat.check.large import mapped, reduced, reshaped, typed
 from eqsat.check.wanted import (
     BLOCK_BYTES,
     Demand,
@@ -200,7 +200,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
     (x,) = term.args
     shape = [length_of(w, n) for w, n in zip(demand, term.shape, strict=True)]
     if all(w is None for w in demand):
-        return array.reshape(term.shape)
+        return reshaped(array, term.shape)
     (need,) = _reshape_needs(term, demand)
     # Each group before this one is a single axis by now.
     for at, (source, result) in enumerate(reshape_groups(term)):

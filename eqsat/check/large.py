@@ -63,6 +63,21 @@ def reduced(kind: str, x: Array, own: np.dtype, axes: tuple[int, ...], keepdims:
     return found if kind in ("argmax", "argmin") else found.astype(own, copy=False)
 
 
+def reshaped(x: Array, shape: Sequence[int]) -> Array:
+    """The elements in another shape: a view, or else a copy that is made run by run."""
+    if x.size <= LARGE:
+        return x.reshape(shape)
+    try:
+        return x.reshape(shape, copy=False)
+    except ValueError:
+        out = np.empty(x.size, x.dtype)
+    runs = next(i for i in range(x.ndim + 1) if prod(x.shape[i:]) <= LARGE)
+    length = prod(x.shape[runs:])
+    for i, place in enumerate(np.ndindex(x.shape[:runs])):
+        out[i * length : (i + 1) * length] = x[place].reshape(-1)
+    return out.reshape(shape)
+
+
 def _pieces(shape: Sequence[int], among: Collection[int]) -> tuple[int, list[tuple[slice, ...]]]:
     """An axis, the longest of some, and cuts of an array along it."""
     axis = max(among, key=shape.__getitem__, default=0)
