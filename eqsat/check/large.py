@@ -69,6 +69,8 @@ def reshaped(x: Array, shape: Sequence[int]) -> Array:
         return x.reshape(shape)
     try:
         return x.reshape(shape, copy=False)
+    except TypeError:  # NumPy 2.0 cannot be asked
+        return x.reshape(shape)
     except ValueError:
         out = np.empty(x.size, x.dtype)
     runs = next(i for i in range(x.ndim + 1) if prod(x.shape[i:]) <= LARGE)

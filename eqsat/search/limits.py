@@ -32,12 +32,12 @@ class Checking:
 
     Attributes:
         share: of the time limit, after its end.
-        seconds: on top of that. What then follows takes less than half a second.
+        seconds: on top of that. What then follows takes about half a second.
         least: seconds in any case, and after Ctrl-C.
     """
 
     share: float = 0.1
-    seconds: float = 1.0
+    seconds: float = 0.75
     least: float = 0.75
 
 
