@@ -138,14 +138,13 @@ class Demanded:
 
     def _count_large(self) -> None:
         """Count large values as they are computed: once where they repeat, and views where these are read one by one.
-        What smaller views take is next to nothing."""
-        self.repeats = repeating(self.order, self.demand)
+        What smaller views take is next to nothing. What is wanted is compared, element by element."""
+        self.repeats = repeating(self.order, self.demand) | dict.fromkeys(self.wanted, frozenset())
         for term in self.order:
-            demand = self.demand[term]
-            if (whole := count_of(term, demand)) > LARGE:
-                more = _moving(term, held(term, demand, self.repeats[term])) - _moving(term, whole)
-                self.moving += more
-                self.flops += more
+            if (whole := count_of(term, self.demand[term])) > LARGE:
+                computed = whole * _PER_ELEMENT if term in self.wanted else _moving(term, self._held(term))
+                self.moving += computed - _moving(term, whole)
+                self.flops += computed - _moving(term, whole)
             if term.op == "reduce" or self._copied(term):
                 (x,) = term.args
                 read = self._held(x) if row(x.op).view and count_of(x, self.needs[term][0]) > LARGE else 0
@@ -176,7 +175,7 @@ class Demanded:
 
     def _takes_memory(self, term: Term) -> bool:
         if row(term.op).view:
-            return self._copied(term)
+            return self._copied(term) or (term in self.wanted and term.size > LARGE)
         return term.op not in ("constant", "full")
 
     def _add(self, term: Term, demand: Demand) -> None:

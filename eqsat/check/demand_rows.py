@@ -35,6 +35,7 @@ from eqsat.check.wanted import (
     reshape_groups,
     selected,
     some,
+    taken,
 )
 from eqsat.program.term import Term, row
 
@@ -212,7 +213,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
             places = [_place(need[i], d, x.shape[i]) for i, d in zip(source, digits, strict=True)]
             order = np.ravel_multi_index(places, [length_of(need[i], x.shape[i]) for i in source])
             if len(order) != merged.shape[at] or not np.array_equal(order, np.arange(len(order))):
-                merged = merged.take(order, at)
+                merged = taken(merged, order, at)
         array = merged
     return array.reshape(shape)
 
@@ -434,7 +435,7 @@ def _windowed(x: Array, index: Sequence[tuple[Array, bool]], fill: Any) -> Array
         place, padded = index[axis - 2]
         if padded:
             x = np.concatenate([x, np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), fill, x.dtype)], axis)
-        x = x.take(place, axis)
+        x = taken(x, place, axis)
     # from [n, c, *(kernel, out)], so that products with weights read along rows
     return x.transpose(0, 1, *range(3, x.ndim, 2), *range(2, x.ndim, 2))
 

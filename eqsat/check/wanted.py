@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from eqsat.base.numerics import Array, converted, distinct
+from eqsat.program.sizes import FOLDED
 from eqsat.program.term import Term
 
 WIDE = np.dtype(np.float64)
@@ -138,6 +139,13 @@ def _taken(array: Array, index: Array, axis: int) -> Array:
     """Elements along an axis at ascending indices; a view if the indices are consecutive."""
     if len(index) and index[-1] - index[0] + 1 == len(index):
         return array[(slice(None),) * axis + (slice(int(index[0]), int(index[-1]) + 1),)]
+    return taken(array, index, axis)
+
+
+def taken(array: Array, index: Array, axis: int) -> Array:
+    """Elements along an axis. NumPy's `take` copies all of a view first, which a large one is not to be."""
+    if array.size > FOLDED and not array.flags.c_contiguous:
+        return array[(slice(None),) * axis + (index,)]
     return array.take(index, axis)
 
 

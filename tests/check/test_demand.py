@@ -1,5 +1,7 @@
 """Evaluating some elements of a program's outputs gives the same values as evaluating all."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -269,3 +271,25 @@ def test_a_copy_of_a_large_view_counts():
     demanded = Demanded({ops.reduce("sum", large, (0, 1)): ()})
     assert demanded.peak_bytes() >= 8 * large.size
     assert demanded.moving >= 16 * large.size
+
+
+def test_large_outputs_count_though_they_repeat():
+    """Each element is compared."""
+    y = ops.exp(ops.broadcast(ops.input("x", (1, 1), "float32"), (40_000, 50_000)))
+    demanded = Demanded({y: everything(y)})
+    assert demanded.peak_bytes() >= 8 * y.size
+    assert demanded.moving >= 16 * y.size
+
+
+def test_some_of_a_large_value_that_repeats_are_taken_without_the_others():
+    y = ops.exp(ops.broadcast(ops.input("x", (1, 1), "float32"), (40_000, 50_000)))
+    total = ops.reduce("sum", y, 1, keepdims=True)
+    share = ops.div(y, ops.broadcast(total, y.shape))
+    some = np.array([0, 7, 39_999])
+    tracemalloc.start()
+    try:
+        (found,) = Demanded({share: (some, some)}).run({"x": np.ones((1, 1), np.float32)})
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(found, np.full((3, 3), 1 / 50_000))
