@@ -224,13 +224,13 @@ class _Comparison:
         The error has no traceback: its frames hold this comparison, and those of callers all that a search made.
 
         Raises:
-            CheckTooLarge: it cannot be compared.
+            CheckTooLarge, CheckUndecided: it cannot be compared.
         """
         form = self._form(values)
         if form not in self.known:
             try:
                 self.known[form] = self._next(form, values, number, part)
-            except CheckTooLarge:
+            except (CheckTooLarge, CheckUndecided):
                 raise
             except CheckFailed as error:
                 self.known[form] = error.with_traceback(None)
@@ -280,7 +280,7 @@ class _Comparison:
         """Compare the values of a part, for which so many operations are always allowed, in so much time."""
         try:
             return self._run(part, cheap, points, seconds)
-        except CheckTooLarge:
+        except (CheckTooLarge, CheckUndecided):
             raise
         except CheckFailed:
             if not self.settings.exact or not _computes_ahead([x.source for x in values.values()]):

@@ -33,12 +33,14 @@ class Checking:
     Attributes:
         share: of the time limit, after its end.
         seconds: on top of that. What then follows takes about half a second.
-        least: seconds in any case, and after Ctrl-C.
+        least: seconds in any case, and after Ctrl-C while it runs.
+        interrupted: seconds for a check that begins after Ctrl-C: the best of many models takes up to half a second.
     """
 
     share: float = 0.1
     seconds: float = 0.75
     least: float = 0.75
+    interrupted: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Runner:
         """Seconds until a check is given up, from now."""
         late = limits.CHECKING
         if self.interrupted:
-            return late.least
+            return late.interrupted
         left = self.budget.end - self.budget.clock()
         return max(late.least, left + late.share * self.budget.limit + late.seconds)
 
