@@ -21,7 +21,8 @@ from eqsat.base.numerics import is_float
 from eqsat.check import folded
 from eqsat.check.cuts import Compared, Cuts, varying
 from eqsat.check.inputs import SEED, Drawn
-from eqsat.check.part import POINTS, SPEED, TOLERANCE, Check, Left, OutOfRange, Part, Settings, Special
+from eqsat.check.means import Left, Means
+from eqsat.check.part import POINTS, SPEED, TOLERANCE, Check, OutOfRange, Part, Settings, Special
 from eqsat.check.rounding import Pair
 from eqsat.errors import CheckFailed, CheckTooLarge, CheckUndecided
 from eqsat.program import ops
@@ -49,8 +50,8 @@ def check(
     seconds: float | None = None,
     cuts: Sequence[Pair] = (),
     special: Special = "same",
-    memory: int | None = None,
     meanings: Mapping[Term, Term] | None = None,
+    means: Means | None = None,
 ) -> Check:
     """Compare both programs on random inputs.
 
@@ -60,18 +61,18 @@ def check(
             compared by samples, in short time only by a few elements. Once no time is left, every part still is.
         cuts: pairs of corresponding values inside the programs, operands first in the source. Their readers are checked
             on random values in their place (`eqsat.check.cuts`).
-        memory: bytes that values may take; by default all that is available.
         special: what rewriting may make of NaN and infinities: `same`, nothing; `placed`, a NaN of an infinity and the
             like, at the same places; `hidden`, anything: compare only where the source is finite.
         meanings: for outputs of the result and values in `cuts`, the same terms with each constant that was computed
             ahead of time replaced by its computation. Each such constant is then compared with its computation
             separately, and the source with these terms, where only float64 itself rounds.
+        means: the memory, when the check is given up, and whether to hurry; without limits by default.
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.
         CheckUndecided: a value inside differs over random numbers in place of others, which may be for these, and there
-            is no time to compare the outputs.
-        CheckTooLarge: not even samples of a value can be computed within `memory`.
+            is no time to compare the outputs; or not even samples of a value can be computed in time.
+        CheckTooLarge: not even samples of a value can be computed within the memory.
     """
     if list(source.outputs) != list(result.outputs):
         raise CheckFailed(f"outputs {list(result.outputs)} are not those of the source, {list(source.outputs)}")
@@ -82,8 +83,11 @@ def check(
     if not cuts and not meanings and all(term is result.outputs[name] for name, term in source.outputs.items()):
         return _SAME  # as below, without a walk through all terms
     begun = time.monotonic()
+    means = means or Means()
 
     def left() -> float:
+        if means.stopped():
+            return 0.0
         return math.inf if seconds is None else seconds - (time.monotonic() - begun)
 
     exact, meant = bool(meanings), dict(meanings or {})
@@ -91,9 +95,10 @@ def check(
         rng = np.random.default_rng(seed)
         native = {term for term in source.terms() if term.args}
         for origin in folded.origins(list(meant.items())):
-            folded.compare(origin, rng, native, hurried=seconds is not None and left() <= FOR_PARTS * seconds)
+            hurried = seconds is not None and left() <= FOR_PARTS * seconds
+            folded.compare(origin, rng, native, hurried, left, means)
     narrowest = max((t.dtype for t in source.terms() if is_float(t.dtype)), key=TOLERANCE.__getitem__, default=None)
-    settings = Settings(narrowest, Drawn(seed), special, memory, exact)
+    settings = Settings(narrowest, Drawn(seed), special, means, exact)
     outputs = {
         f"output {name!r}": Compared(term, other := result.outputs[name], meant.get(other, other))
         for name, term in source.outputs.items()
@@ -219,13 +224,13 @@ class _Comparison:
         The error has no traceback: its frames hold this comparison, and those of callers all that a search made.
 
         Raises:
-            CheckTooLarge: it cannot be compared.
+            CheckTooLarge, CheckUndecided: it cannot be compared.
         """
         form = self._form(values)
         if form not in self.known:
             try:
                 self.known[form] = self._next(form, values, number, part)
-            except CheckTooLarge:
+            except (CheckTooLarge, CheckUndecided):
                 raise
             except CheckFailed as error:
                 self.known[form] = error.with_traceback(None)
@@ -275,7 +280,7 @@ class _Comparison:
         """Compare the values of a part, for which so many operations are always allowed, in so much time."""
         try:
             return self._run(part, cheap, points, seconds)
-        except CheckTooLarge:
+        except (CheckTooLarge, CheckUndecided):
             raise
         except CheckFailed:
             if not self.settings.exact or not _computes_ahead([x.source for x in values.values()]):

@@ -28,6 +28,7 @@ from eqsat.base.numerics import (
     np_dtype,
 )
 from eqsat.check.demand_rows import row_of
+from eqsat.check.large import LARGE, held, once, repeating, typed
 from eqsat.check.wanted import (
     WIDE,
     Demand,
@@ -97,6 +98,9 @@ class Demanded:
         demand: the demand for each needed term.
         constant, only_moved: whether a term is a constant, or computed, or only moved, from constants alone.
         flops: the approximate cost of the evaluation, in arithmetic operations of products.
+        moving: the part of it that reads, moves and computes elements outside of products.
+        repeats: the axes along which the wanted elements of each term repeat, and are held once; empty where no value
+            is `LARGE`.
     """
 
     def __init__(self, wanted: Mapping[Term, Demand], exact: bool = False, native: Collection[Term] = ()) -> None:
@@ -111,7 +115,8 @@ class Demanded:
             self.only_moved[term] = term.op == "constant" or (moves and all(self.only_moved[a] for a in term.args))
         self.demand: dict[Term, Demand] = {}
         self.needs: dict[Term, list[Demand]] = {}
-        self.flops = 0
+        self.flops = self.moving = 0
+        self.repeats: dict[Term, frozenset[int]] = {}
         for term, demand in wanted.items():
             self._add(
                 term,
@@ -127,16 +132,51 @@ class Demanded:
                 if summed:
                     self.flops += 2 * arg.size * sum(len(w.weights) for w in need if isinstance(w, Sums))
             self.flops += _work(term, demand)
+            self.moving += _moving(term, count_of(term, demand))
+        if any(term.size > LARGE for term in self.order):
+            self._count_large()
+
+    def _count_large(self) -> None:
+        """Count large values as they are computed: once where they repeat, and views where these are read one by one.
+        What smaller views take is next to nothing. What is wanted is compared, element by element."""
+        self.repeats = repeating(self.order, self.demand) | dict.fromkeys(self.wanted, frozenset())
+        for term in self.order:
+            if (whole := count_of(term, self.demand[term])) > LARGE:
+                computed = whole * _PER_ELEMENT if term in self.wanted else _moving(term, self._held(term))
+                self.moving += computed - _moving(term, whole)
+                self.flops += computed - _moving(term, whole)
+            if term.op == "reduce" or self._copied(term):
+                (x,) = term.args
+                read = self._held(x) if row(x.op).view and count_of(x, self.needs[term][0]) > LARGE else 0
+                more = _PER_ELEMENT * max(0, read - self._held(unviewed(x)))
+                self.moving += more
+                self.flops += more
+
+    def _held(self, term: Term) -> int:
+        """How many elements of a term are held."""
+        return held(term, self.demand[term], self.repeats.get(term, frozenset()))
+
+    def _copied(self, term: Term) -> bool:
+        """Whether a view takes memory of its own: axes that are not behind one another in memory are joined."""
+        if term.op != "reshape" or term.args[0].op == "reshape" or not row(term.args[0].op).view:
+            return False
+        repeats = self.repeats.get(term, frozenset())
+        return len(repeats) < term.ndim
 
     def peak_bytes(self) -> int:
         """The largest number of bytes held at once by values in float64, without views and weights."""
         live = most = 0
-        size = {t: 0 if t.op == "constant" or row(t.op).view else 8 * count_of(t, self.demand[t]) for t in self.order}
+        size = {t: 8 * self._held(t) if self._takes_memory(t) else 0 for t in self.order}
         for term, done in last_reads(self.order, self.wanted):
             live += size[term]
             most = max(most, live)
             live -= sum(size[arg] for arg in done)
         return most
+
+    def _takes_memory(self, term: Term) -> bool:
+        if row(term.op).view:
+            return self._copied(term) or (term in self.wanted and term.size > LARGE)
+        return term.op not in ("constant", "full")
 
     def _add(self, term: Term, demand: Demand) -> None:
         known = self.demand.get(term)
@@ -178,16 +218,21 @@ class Demanded:
 
 def _work(term: Term, demand: Demand) -> int:
     op_row = row(term.op)
-    if op_row.view:
-        return 0
     count = count_of(term, demand)
-    return count * _PER_ELEMENT + (op_row.flops(term) * count // term.size if op_row.contraction and count else 0)
+    products = op_row.flops(term) * count // term.size if op_row.contraction and count else 0
+    return _moving(term, count) + products
+
+
+def _moving(term: Term, count: int) -> int:
+    return 0 if row(term.op).view else count * _PER_ELEMENT
 
 
 def nudged(values: Array, rng: np.random.Generator) -> Array:
-    """Floats moved by a few last places of float64."""
+    """Floats moved by a few last places of float64. Repeats of a large value move as one."""
     if not is_float(dtype_name(values.dtype)):
         return values
+    if values.size > LARGE and 0 in values.strides:
+        return np.broadcast_to(nudged(once(values)[0], rng), values.shape)
     wide = converted(values, WIDE)
     return wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))
 
@@ -239,7 +284,7 @@ class _Run:
         return nudged(value, self.rng)
 
     def _typed(self, array: Array, dtype: str) -> Array:
-        return converted(array, np_dtype(at_precision(dtype, self.precision)))
+        return typed(array, np_dtype(at_precision(dtype, self.precision)))
 
     def _value(self, term: Term, args: list[Array]) -> Array:
         demand = self.d.demand[term]

@@ -23,6 +23,7 @@ from eqsat.base.numerics import (
     reduce,
     take,
 )
+from eqsat.check.large import mapped, reduced, reshaped, typed
 from eqsat.check.wanted import (
     BLOCK_BYTES,
     Demand,
@@ -31,8 +32,10 @@ from eqsat.check.wanted import (
     everything,
     indices,
     length_of,
+    reshape_groups,
     selected,
     some,
+    taken,
 )
 from eqsat.program.term import Term, row
 
@@ -61,19 +64,24 @@ def _same_needs(term: Term, demand: Demand) -> list[Demand]:
 
 
 def _typed_args(args: list[Array], own: list[Any]) -> list[Array]:
-    return [converted(a, d) for a, d in zip(args, own, strict=True)]
+    return [typed(a, d) for a, d in zip(args, own, strict=True)]
+
+
+def _each(run: Callable[..., Array], args: list[Array], own: list[Any]) -> Array:
+    """A function of single elements, in the types that it computes in."""
+    return mapped(lambda *parts: run(*(converted(a, d) for a, d in zip(parts, own, strict=True))), *args)
 
 
 def _run_elementwise(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
-    return elementwise(term.op, *_typed_args(args, own))
+    return _each(lambda *parts: elementwise(term.op, *parts), args, own)
 
 
 def _run_where(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
-    return np.where(*_typed_args(args, own))
+    return _each(np.where, args, own)
 
 
 def _run_cast(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
-    return converted(_typed_args(args, own)[0], dtype)
+    return _each(lambda x: converted(x, dtype), args, own)
 
 
 def _linear_everywhere(term: Term) -> Iterable[int]:
@@ -135,29 +143,6 @@ def _transpose_needs(term: Term, demand: Demand) -> list[Demand]:
     return [tuple(need)]
 
 
-def reshape_groups(term: Term) -> list[tuple[range, range]]:
-    """Matching runs of axes of operand and result: each pair holds the same elements."""
-    before, after = term.args[0].shape, term.shape
-    if not term.size:
-        return [(range(len(before)), range(len(after)))]  # no run of axes ends where another one does
-    groups = []
-    i = j = 0
-    while i < len(before) or j < len(after):
-        first_i, first_j = i, j
-        m = before[i] if i < len(before) else 1
-        n = after[j] if j < len(after) else 1
-        i, j = min(i + 1, len(before)), min(j + 1, len(after))
-        while m != n:
-            if m < n:
-                m *= before[i]
-                i += 1
-            else:
-                n *= after[j]
-                j += 1
-        groups.append((range(first_i, i), range(first_j, j)))
-    return groups
-
-
 def _one_to_one(source: Sequence[int], result: Sequence[int], before: Sequence[int], after: Sequence[int]) -> bool:
     return len(source) == len(result) == 1 and before[source[0]] == after[result[0]]
 
@@ -216,7 +201,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
     (x,) = term.args
     shape = [length_of(w, n) for w, n in zip(demand, term.shape, strict=True)]
     if all(w is None for w in demand):
-        return array.reshape(term.shape)
+        return reshaped(array, term.shape)
     (need,) = _reshape_needs(term, demand)
     # Each group before this one is a single axis by now.
     for at, (source, result) in enumerate(reshape_groups(term)):
@@ -228,7 +213,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
             places = [_place(need[i], d, x.shape[i]) for i, d in zip(source, digits, strict=True)]
             order = np.ravel_multi_index(places, [length_of(need[i], x.shape[i]) for i in source])
             if len(order) != merged.shape[at] or not np.array_equal(order, np.arange(len(order))):
-                merged = merged.take(order, at)
+                merged = taken(merged, order, at)
         array = merged
     return array.reshape(shape)
 
@@ -383,8 +368,8 @@ def _reduce_needs(term: Term, demand: Demand) -> list[Demand]:
 
 
 def _reduce_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
-    (x,) = _typed_args(args, own)
-    return reduce(term.attr("kind"), x, term.attr("axes"), term.attr("keepdims")).astype(dtype, copy=False)
+    found = reduced(term.attr("kind"), args[0], own[0], term.attr("axes"), term.attr("keepdims"))
+    return found.astype(dtype, copy=False)
 
 
 def _reduce_linear(term: Term) -> Iterable[int]:
@@ -450,7 +435,7 @@ def _windowed(x: Array, index: Sequence[tuple[Array, bool]], fill: Any) -> Array
         place, padded = index[axis - 2]
         if padded:
             x = np.concatenate([x, np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), fill, x.dtype)], axis)
-        x = x.take(place, axis)
+        x = taken(x, place, axis)
     # from [n, c, *(kernel, out)], so that products with weights read along rows
     return x.transpose(0, 1, *range(3, x.ndim, 2), *range(2, x.ndim, 2))
 

@@ -7,7 +7,8 @@ constants are compared separately, element by element: with their origin in floa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import EllipsisType
 
 import ml_dtypes
@@ -16,6 +17,7 @@ import numpy as np
 from eqsat.base.numerics import Array, converted, is_float, np_dtype
 from eqsat.check.demand import Demanded, Moved
 from eqsat.check.inputs import SEED, random_values
+from eqsat.check.means import Left, Means
 from eqsat.check.rounding import NOISE, ROUNDINGS, within
 from eqsat.check.wanted import WIDE, Demand, Sums, everything
 from eqsat.errors import CheckFailed
@@ -81,28 +83,50 @@ def origins(pairs: Sequence[tuple[Term, Term]]) -> list[Origin]:
     return list(found)
 
 
-def compare(origin: Origin, rng: np.random.Generator, native: Collection[Term] = (), hurried: bool = False) -> None:
+def compare(
+    origin: Origin,
+    rng: np.random.Generator,
+    native: Collection[Term] = (),
+    hurried: bool = False,
+    left: Left = lambda: math.inf,
+    means: Means | None = None,
+) -> None:
     """Compare a constant with its origin.
 
     Args:
         native: terms that the source itself computes, in its own element types, operator by operator.
         hurried: probe all but small origins, in the cheapest way.
+        left: the seconds left for everything. Once there are none, the rest of an origin is probed.
 
     Raises:
         CheckFailed: they differ by more than rounding explains.
+        CheckTooLarge, CheckUndecided: not even a probe can be computed in the memory or time that there is.
     """
     constant, term = origin
+    means = means or Means()
     value = constant.attr("value").array
-    if all(below.op in _MOVES or ops.row(below.op).view for below in topological([term])):
+    below = topological([term])
+    if all(x.op in _MOVES or ops.row(x.op).view for x in below):
         for place, demand in _blocks(term, MOVED):
             (want,) = Demanded({term: demand}).run({}, "native")
             if not _same(value[place], want):
                 raise _wrong(constant, "its elements are not where they belong")
-    elif term.size <= BLOCK if hurried else _multiplications(term) <= DEAR:
-        for place, demand in _blocks(term, BLOCK):
-            _elementwise(constant, value[place], term, demand, native)
-    else:
-        _probe(constant, value, term, rng, native, hurried)
+        return
+    whole = term.size <= BLOCK if hurried else _multiplications(below) <= DEAR
+    if whole and _in_blocks(constant, value, term, native, left, means):
+        return
+    _probe(constant, value, term, rng, native, hurried, means)
+
+
+def _in_blocks(constant: Term, value: Array, term: Term, native: Collection[Term], left: Left, means: Means) -> bool:
+    """Compare all elements. False if there is not the memory or the time for it."""
+    blocks = list(_blocks(term, BLOCK))
+    for i, (place, demand) in enumerate(blocks):
+        demanded = Demanded({term: demand}, exact=True, native=native)
+        if (i and left() <= 0) or not means.suffice(demanded, len(blocks) - i):
+            return False
+        _elementwise(constant, value[place], demanded)
+    return True
 
 
 def _inputs(demanded: Demanded) -> dict[str, Array]:
@@ -111,29 +135,42 @@ def _inputs(demanded: Demanded) -> dict[str, Array]:
 
 
 def _probe(
-    constant: Term, value: Array, term: Term, rng: np.random.Generator, native: Collection[Term], hurried: bool
+    constant: Term,
+    value: Array,
+    term: Term,
+    rng: np.random.Generator,
+    native: Collection[Term],
+    hurried: bool,
+    means: Means,
 ) -> None:
     """Compare some rows element by element, and sums along axes: the cheapest, and others that are not expensive."""
     lines = term.shape[: max(1, term.ndim - 1)]
     rows = [np.sort(rng.choice(n, min(ROWS, n), replace=False)) for n in lines]
-    _elementwise(constant, value[np.ix_(*rows)], term, (*rows, *everything(term)[len(rows) :]), native)
+    some = (*rows, *everything(term)[len(rows) :])
+    few = Demanded({term: some}, exact=True, native=native)
+    means.require(few, what := f"the constant {constant.spec}")
+    _elementwise(constant, value[np.ix_(*rows)], few)
     along = []
     for axis, n in enumerate(term.shape):
         weights = rng.choice([-1.0, 1.0], (SUMS, n)) * rng.uniform(0.5, 1.5, (SUMS, n))
         demand = tuple(Sums(weights) if i == axis else None for i in range(term.ndim))
         along.append(Demanded({constant: demand, term: demand}, exact=True, native=native))
+    if not along:
+        return
     cheapest, *others = sorted(range(term.ndim), key=lambda axis: along[axis].flops)
-    for axis in [cheapest, *(x for x in others if not hurried and along[x].flops <= DEAR)]:
+    means.require(along[cheapest], what)
+    for axis in [cheapest, *(x for x in others if not hurried and along[x].flops <= DEAR and means.suffice(along[x]))]:
         for place in rng.permutation(_sums(constant, along[axis], axis))[:ROWS]:
             line = [np.array([i]) for i in place]
             line.insert(axis, np.arange(term.shape[axis]))
-            _elementwise(constant, value[np.ix_(*line)], term, tuple(line), native)
+            elements = Demanded({term: tuple(line)}, exact=True, native=native)
+            _elementwise(constant, value[np.ix_(*line)], elements)
 
 
-def _multiplications(term: Term) -> int:
+def _multiplications(terms: Iterable[Term]) -> int:
     """Operations of products and convolutions."""
-    rows = [(ops.row(below.op), below) for below in topological([term])]
-    return sum(row.flops(below) for row, below in rows if row.contraction)
+    rows = [(ops.row(term.op), term) for term in terms]
+    return sum(row.flops(term) for row, term in rows if row.contraction)
 
 
 def _blocks(term: Term, most: int) -> Iterator[tuple[slice | EllipsisType, Demand]]:
@@ -148,8 +185,8 @@ def _blocks(term: Term, most: int) -> Iterator[tuple[slice | EllipsisType, Deman
         yield slice(start, stop), (np.arange(start, stop), *everything(term)[1:])
 
 
-def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, native: Collection[Term]) -> None:
-    demanded = Demanded({term: demand}, exact=True, native=native)
+def _elementwise(constant: Term, value: Array, demanded: Demanded) -> None:
+    """Compare elements with what is demanded of their origin."""
     inputs = _inputs(demanded)
     (want,) = demanded.run(inputs)
     if not is_float(constant.dtype):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,10 +20,11 @@ from eqsat.base.numerics import ELEMENTWISE, Array, is_float, np_dtype
 from eqsat.check.cuts import Compared, varying
 from eqsat.check.demand import Demanded, Inputs
 from eqsat.check.inputs import Drawn
+from eqsat.check.means import Means
 from eqsat.check.rounding import NOISE, Pair, Rounding
 from eqsat.check.strata import borders, positions
 from eqsat.check.wanted import Demand, Sums, Wanted, everything
-from eqsat.errors import CheckFailed, CheckTooLarge
+from eqsat.errors import CheckFailed
 from eqsat.program import ops
 from eqsat.program.term import Term, make, topological
 
@@ -76,9 +77,6 @@ EXACT = 1e-9
 _DECIDING = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less", "less_equal", "greater",
                        "greater_equal"})  # fmt: skip
 """Functions whose result may change entirely with the last place of an operand."""
-
-Left = Callable[[], float]
-"""Returns the seconds left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +132,14 @@ class Settings:
         narrowest: the narrowest float type of the program.
         drawn: the random inputs of all parts.
         special: what may become of NaN and infinities.
+        means: time and memory.
         exact: constants are compared separately, and computed in float64 here.
     """
 
     narrowest: str | None
     drawn: Drawn
     special: Special
-    memory: int | None
+    means: Means
     exact: bool
 
 
@@ -170,7 +169,7 @@ class Part:
         self.decided = _decided(terms)
         self.weights = sum(term.size for term in terms if term.op == "constant")
         self.cheap, self.allowed, self.until = 0, 0.0, math.inf
-        self.memory = math.inf if settings.memory is None else settings.memory
+        self.means = settings.means
         wide = [term for x in self.values.values() for term in (x.source, x.meaning)]
         self.whole = Demanded({term: everything(term) for term in wide}, self.exact)
 
@@ -193,11 +192,12 @@ class Part:
 
         Raises:
             CheckFailed: a value differs.
+            CheckTooLarge, CheckUndecided: even the cheapest probe takes more memory or time than there is.
         """
         self.until = time.monotonic() + seconds
         self.cheap = cheap
         self.allowed = max(ALWAYS * cheap, min(cheap + PER_WEIGHT * self.weights, SPEED * seconds))
-        large = self.whole.peak_bytes() > self.memory
+        large = self.whole.peak_bytes() > self.means.memory
         dear = self.whole.flops > self.allowed
         probes = {name: self._probes(x) for name, x in self.values.items()} if large or dear else {}
         saving = SAVING if self._left() > 0 else 1.0
@@ -205,6 +205,7 @@ class Part:
         kind = "same" if not self.values else "sampled" if sampled else "full"
         tried, settled, took = 0, False, 0.0
         if kind == "full":
+            self.means.require(self.whole, f"a value of {next(iter(self.values.values())).source.spec}")
             for point in range(points):
                 if point and ((settled and (point + 1) * self.whole.flops > self.cheap) or self._left() <= took):
                     break
@@ -219,7 +220,7 @@ class Part:
         return Check(self.worst, tried, {"same": 0, "full": 0, "sampled": 0} | {kind: 1}, self.missed)
 
     def _left(self) -> float:
-        return self.until - time.monotonic()
+        return 0.0 if self.means.stopped() else self.until - time.monotonic()
 
     def _inputs(self, point: int) -> Inputs:
         return self.drawn.values(self.inputs, point)
@@ -304,11 +305,8 @@ class Part:
         most = max(self.allowed, SPEED * self._left())
         if not probes or probes[0].flops > most:
             probes = [self._corners(values)]
-        if not (fitting := [probe for probe in probes if probe.bytes <= self.memory]):
-            raise CheckTooLarge(
-                f"a value of {values.source.spec} cannot be checked within the memory limit, "
-                f"{self.memory / 2**20:.0f} MiB left"
-            )
+        fitting = [probe for probe in probes if probe.bytes <= self.means.memory]
+        self.means.require((fitting or probes)[0].demanded, f"a value of {values.source.spec}")
         return fitting
 
     def _axis_probes(self, values: Compared) -> list[_Probe]:
@@ -327,11 +325,11 @@ class Part:
                         probes.append(probe)
                         break
         for axis, n in enumerate(inner[0].shape):
-            fits = n * PER_WEIGHT <= self.allowed and 8 * SUMS * n <= self.memory
+            fits = n * PER_WEIGHT <= self.allowed and 8 * SUMS * n <= self.means.memory
             if n > SAMPLES[-1] and is_float(s.dtype) and fits:
                 sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
                 probes.append(self._probe(inner, _along(inner[0], axis, sums), sums=True))
-        return sorted((probe for probe in probes if probe.bytes <= self.memory), key=lambda probe: probe.flops)
+        return sorted((probe for probe in probes if probe.bytes <= self.means.memory), key=lambda probe: probe.flops)
 
     def _corners(self, values: Compared) -> _Probe:
         """A few elements along all axes at once, on both sides of borders among them."""
@@ -345,7 +343,7 @@ class Part:
             for count in (CORNERS if self._left() > 0 else CORNERS[1:])
         )
         probe = next(probes)
-        fits = probe.flops <= self.allowed and probe.bytes <= self.memory
+        fits = probe.flops <= self.allowed and probe.bytes <= self.means.memory
         return probe if fits else next(probes, probe)
 
     def _rng(self, value: Term) -> np.random.Generator:

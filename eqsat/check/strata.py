@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from eqsat.check.demand_rows import reshape_groups
+from eqsat.check.wanted import reshape_groups
 from eqsat.program.term import Term, topological
 
 MOST = 64

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from eqsat.base.numerics import Array, converted, distinct
+from eqsat.program.sizes import FOLDED
 from eqsat.program.term import Term
 
 WIDE = np.dtype(np.float64)
@@ -138,6 +139,13 @@ def _taken(array: Array, index: Array, axis: int) -> Array:
     """Elements along an axis at ascending indices; a view if the indices are consecutive."""
     if len(index) and index[-1] - index[0] + 1 == len(index):
         return array[(slice(None),) * axis + (slice(int(index[0]), int(index[-1]) + 1),)]
+    return taken(array, index, axis)
+
+
+def taken(array: Array, index: Array, axis: int) -> Array:
+    """Elements along an axis. NumPy's `take` copies all of a view first, which a large one is not to be."""
+    if array.size > FOLDED and not array.flags.c_contiguous:
+        return array[(slice(None),) * axis + (index,)]
     return array.take(index, axis)
 
 
@@ -151,3 +159,26 @@ def _summed(array: Array, axis: int, weights: Array) -> Array:
     for i in range(0, n if size else 0, step):
         total += weights[:, i : i + step] @ converted(moved[i : i + step].reshape(-1, size), WIDE)
     return np.moveaxis(total.reshape(len(weights), *rest), 0, axis)
+
+
+def reshape_groups(term: Term) -> list[tuple[range, range]]:
+    """Matching runs of axes of operand and result: each pair holds the same elements."""
+    before, after = term.args[0].shape, term.shape
+    if not term.size:
+        return [(range(len(before)), range(len(after)))]  # no run of axes ends where another one does
+    groups = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        first_i, first_j = i, j
+        m = before[i] if i < len(before) else 1
+        n = after[j] if j < len(after) else 1
+        i, j = min(i + 1, len(before)), min(j + 1, len(after))
+        while m != n:
+            if m < n:
+                m *= before[i]
+                i += 1
+            else:
+                n *= after[j]
+                j += 1
+        groups.append((range(first_i, i), range(first_j, j)))
+    return groups

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from eqsat.base.memory_limit import in_use
 from eqsat.check.check import check
+from eqsat.check.means import Means
 from eqsat.check.part import Check, Special
 from eqsat.check.rounding import Pair
-from eqsat.errors import CheckFailed, EqsatError
+from eqsat.errors import CheckFailed, CheckUndecided, EqsatError
 from eqsat.extract.plan.memory import lean_plan
 from eqsat.extract.plan.plan import Plan, folding_bytes
 from eqsat.extract.plan.stitch import Solved, Stitched, stitch
@@ -33,6 +38,7 @@ class Assembled:
         program, plan: the result.
         cuts: pairs of equal values of the source and the result, operands first.
         meanings: values of the result, and the same values with folded constants replaced by their expressions.
+        unchecked: the result is the source itself, since not even the plan of the source could be checked.
     """
 
     selection: Selection
@@ -40,6 +46,7 @@ class Assembled:
     plan: Plan
     cuts: Sequence[Pair] = ()
     meanings: Mapping[Term, Term] = field(default_factory=dict)
+    unchecked: bool = False
 
 
 class WrittenPlan:
@@ -157,8 +164,8 @@ def _folding(solved: Solved) -> int:
 
 
 def stays_source(made: Assembled, run: Runner) -> bool:
-    """Whether the result is the source itself: nothing was found, and the time is over."""
-    return not made.selection.changed() and run.left("explain") <= 0
+    """Whether the result is the source itself: nothing was found, and the time is over or it cannot be checked."""
+    return made.unchecked or (not made.selection.changed() and run.left("explain") <= 0)
 
 
 _SPECIAL: Mapping[Policy, Special] = {"exact": "same", "reassociate": "placed", "fast": "hidden"}
@@ -175,24 +182,36 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> Check:
     run.tell("checking", 0.95)
     if stays_source(made, run):
         return check(problem.source, problem.source)
-    memory = memory_left(problem)
-    folded = problem.folded
+    folded, special = problem.folded, _SPECIAL[problem.asked.numerics]
+    given = {"cuts": made.cuts, "special": special, "meanings": made.meanings}
+    found = _compared(problem, run, folded.program, made.program, **given)
+    if not folded.computed:
+        return found
+    before, after = (
+        Program((), {str(i): term for i, term in enumerate(terms)}) for terms in (folded.computed, folded.values)
+    )
+    return found + _compared(problem, run, before, after)
+
+
+def _compared(problem: Problem, run: Runner, source: Program, result: Program, **given: Any) -> Check:
+    """Compare two programs in the time and memory left.
+
+    Raises:
+        CheckUndecided: it took longer, or Ctrl-C was pressed.
+        CheckFailed: they differ.
+    """
+    ends = time.monotonic() + run.checking()
+    means = Means(memory_left(problem), lambda: ends - time.monotonic(), lambda: run.interrupted)
+
+    @np.errstate(all="ignore")  # which a thread has of its own
+    def compared() -> Check:
+        return check(source, result, seconds=run.left("check"), means=means, **given)
+
     with run.budget.stage("check"):
-        found = check(
-            folded.program,
-            made.program,
-            seconds=run.left("check"),
-            cuts=made.cuts,
-            special=_SPECIAL[problem.asked.numerics],
-            memory=memory,
-            meanings=made.meanings,
-        )
-        if not folded.computed:
-            return found
-        before, after = (
-            Program((), {str(i): term for i, term in enumerate(terms)}) for terms in (folded.computed, folded.values)
-        )
-        return found + check(before, after, seconds=run.left("check"), memory=memory)
+        found = run.check(compared)
+    if found is None:
+        raise CheckUndecided("the comparison with the source was not finished in time")
+    return found
 
 
 def spelled(problem: Problem, made: Assembled, run: Runner, refused: list[EqsatError]) -> tuple[Assembled, Check]:
@@ -208,11 +227,9 @@ def spelled(problem: Problem, made: Assembled, run: Runner, refused: list[EqsatE
     program, equal = norms_scaled(made.program)
     if program is made.program:
         return made, nothing
-    memory = memory_left(problem)
-    with run.budget.stage("check"):
-        try:
-            found = check(made.program, program, seconds=run.left("check"), cuts=equal, special="placed", memory=memory)
-        except CheckFailed as error:
-            refused.append(error)
-            return made, nothing
+    try:
+        found = _compared(problem, run, made.program, program, cuts=equal, special="placed")
+    except CheckFailed as error:
+        refused.append(error)
+        return made, nothing
     return replace(made, program=program), found

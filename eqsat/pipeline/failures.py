@@ -33,7 +33,7 @@ _SHOWN = 1 << 20
 
 def what_passes(
     selection: Selection,
-    made: Callable[[Selection], Result],
+    made: Callable[..., Result],
     refused: list[EqsatError],
     in_time: Callable[[], bool],
     about: Callable[[Selection], dict[str, Any]],
@@ -42,12 +42,12 @@ def what_passes(
     themselves are optimised, the others stay as written. Further refusals are added to `refused`.
 
     Args:
-        made: builds and checks a result.
+        made: builds and checks a result; with `unchecked`, the source itself.
         in_time: whether there is time to try one more form.
         about: the report's entry on a fallback.
 
     Raises:
-        CheckFailed: even the program as written is refused.
+        CheckFailed: even the program as written differs.
     """
     changed = selection.changed()
     passing: list[tuple] = []
@@ -64,6 +64,9 @@ def what_passes(
             return made(kept), kept
         except CheckFailed as error:
             refused.append(error)
+    if type(refused[-1]) in SHORT:
+        kept = selection.keep(selection.solved, _reason(refused))
+        return made(kept, unchecked=True), kept
     raise type(refused[-1])(
         f"{refused[-1]}, even as it is written: run the program without eqsat. {advice_on(about(kept))}"
     )

@@ -27,6 +27,23 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
+class Checking:
+    """When a check is given up: what it has not seen equal is not returned.
+
+    Attributes:
+        share: of the time limit, after its end.
+        seconds: on top of that. What then follows takes about half a second.
+        least: seconds in any case, and after Ctrl-C while it runs.
+        interrupted: seconds for a check that begins after Ctrl-C: the best of many models takes up to half a second.
+    """
+
+    share: float = 0.1
+    seconds: float = 0.75
+    least: float = 0.75
+    interrupted: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class After:
     """Time reserved for the stages after the search, which cannot be left out.
 
@@ -300,4 +317,4 @@ class Measuring:
 
 
 LATE, AFTER, SEARCH, FURTHER, FOLDING, EXPLAINING = Late(), After(), Search(), Further(), Folding(), Explaining()
-TOGETHER, JOINING, MEASURING = Together(), Joining(), Measuring()
+TOGETHER, JOINING, CHECKING, MEASURING = Together(), Joining(), Checking(), Measuring()

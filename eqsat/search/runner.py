@@ -97,6 +97,23 @@ class Runner:
         """So many seconds from now, or Ctrl-C."""
         return Deadline(seconds, self._working.stopped)
 
+    def checking(self) -> float:
+        """Seconds until a check is given up, from now."""
+        late = limits.CHECKING
+        if self.interrupted:
+            return late.interrupted
+        left = self.budget.end - self.budget.clock()
+        return max(late.least, left + late.share * self.budget.limit + late.seconds)
+
+    def check(self, work: Callable[[], T]) -> T | None:
+        """The result of a check; None if it is given up.
+
+        Raises:
+            Whatever the check raises.
+        """
+        found = self._working.run(lambda: (work(),), None, limits.CHECKING.least, self.checking())
+        return None if found is None else found[0]
+
     def run(self, stage: Stage[P, T], seconds: float, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a stage that may take `seconds`; its fallback if there are none, if the stage does not end soon
         after them, or on Ctrl-C.

@@ -13,6 +13,7 @@ from eqsat import spec
 from eqsat.base.memory_limit import _group_files, collector_paused, in_use, memory_limit
 from eqsat.check.check import check
 from eqsat.check.demand import Demanded
+from eqsat.check.means import Means
 from eqsat.check.wanted import everything
 from eqsat.errors import CheckFailed, InputError
 from eqsat.program import constants, fold, ops
@@ -128,9 +129,9 @@ def test_values_that_do_not_fit_are_checked_by_samples() -> None:
     whole = Demanded({p.outputs["y"]: everything(p.outputs["y"]) for p in (source, result)}).peak_bytes()
     assert whole >= 3 * 8 * x.size
     assert check(source, result).parts["full"] == 1
-    assert check(source, result, memory=whole - 1).parts["sampled"] == 1
+    assert check(source, result, means=Means(memory=whole - 1)).parts["sampled"] == 1
     with pytest.raises(CheckFailed, match="memory limit"):
-        check(source, result, memory=1000)
+        check(source, result, means=Means(memory=1000))
 
 
 def test_values_live_as_long_as_they_are_read() -> None:

@@ -12,8 +12,9 @@ import pytest
 from eqsat.base.memory_limit import collector_paused
 from eqsat.check.check import check
 from eqsat.check.demand import Demanded
+from eqsat.check.means import Means
 from eqsat.check.part import SPEED, TOLERANCE, Special
-from eqsat.errors import CheckFailed, CheckUndecided
+from eqsat.errors import CheckFailed, CheckTooLarge, CheckUndecided
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, topological
@@ -195,7 +196,8 @@ def test_samples_of_large_inputs_take_little_memory_and_time() -> None:
     begun = time.process_time()
     tracemalloc.start()
     try:
-        found = check(Program((x,), {"y": source}), Program((x,), {"y": result}), seconds=0.5, memory=1 << 28)
+        before, after = (Program((x,), {"y": term}) for term in (source, result))
+        found = check(before, after, seconds=0.5, means=Means(memory=1 << 28))
         assert tracemalloc.get_traced_memory()[1] < 1 << 28
     finally:
         tracemalloc.stop()
@@ -208,6 +210,7 @@ def test_no_further_point_is_begun_late() -> None:
     source, result = Program((x,), {"y": ops.add(x, x)}), Program((x,), {"y": ops.mul(x, ops.full_like(2.0, x))})
     assert check(source, result).points == 2
     assert check(source, result, seconds=0.0).points == 1
+    assert check(source, result, means=Means(stopped=lambda: True)).points == 1  # after Ctrl-C
 
 
 def convolutions(n: int, fault: bool = False) -> tuple[Program, Program, list[tuple[Term, Term]]]:
@@ -484,3 +487,45 @@ def test_a_whole_exponent_says_nothing_of_rounding() -> None:
     factor = ops.constant(np.full(48, 1 / np.sqrt(48), np.float32))
     result = composites.mul(composites.div(x, ops.sqrt(mean)), factor)
     assert check(Program((x,), {"y": source}), Program((x,), {"y": result})).max_error < 1e-6
+
+
+SMALL = ops.input("x", (4, 4), "float32")
+
+
+def enlarged(function: Callable[[Term], Term]) -> Term:
+    """The sum of a large value, no element of which can be left out."""
+    x = ops.reshape(SMALL, (4, 1, 4, 1))
+    large = ops.reshape(ops.broadcast(x, (4, 7500, 4, 7500)), (30_000, 30_000))
+    return ops.reduce("sum", function(large), (0, 1))
+
+
+def test_what_there_is_no_time_or_memory_for_is_not_begun():
+    """A sum of 9e8 elements is one number, but no small comparison."""
+    functions = ops.exp, lambda x: ops.exp(ops.neg(ops.neg(x)))
+    source, result = (Program((SMALL,), {"y": enlarged(f)}) for f in functions)
+    begun = time.process_time()
+    with pytest.raises(CheckUndecided, match="within the time limit"):
+        check(source, result, seconds=1.0, means=Means(ends=lambda: 1.0))
+    with pytest.raises(CheckTooLarge, match="within the memory limit, 1024 MiB left"):
+        check(source, result, seconds=100.0, means=Means(1 << 30))
+    assert time.process_time() - begun < 1
+
+
+def test_what_constants_were_computed_from_is_counted_before_it_is_computed():
+    """The constant is one number. 9e8 elements were computed for it, whatever the limits were."""
+    numbers = ops.constant(np.arange(16, dtype=np.float32).reshape(4, 4))
+    large = ops.reshape(ops.broadcast(ops.reshape(numbers, (4, 1, 4, 1)), (4, 7500, 4, 7500)), (30_000, 30_000))
+    meaning = ops.reduce("max", ops.exp(large), (0, 1))
+    x = ops.input("x", (), "float32")
+    constant = ops.constant(np.exp(np.float32(15)))
+    given, found = ops.add(x, meaning), ops.add(x, constant)
+    source, result = (Program((x,), {"y": term}) for term in (given, found))
+    meanings = {found: given}
+    begun = time.process_time()
+    for hurried in (True, False):
+        seconds = 0.0 if hurried else 9.0
+        with pytest.raises(CheckUndecided, match=r"constant f32.* cannot be checked within the time limit"):
+            check(source, result, seconds=seconds, meanings=meanings, means=Means(ends=lambda: 1.0))
+        with pytest.raises(CheckTooLarge, match=r"constant f32.* cannot be checked within the memory limit"):
+            check(source, result, seconds=seconds, meanings=meanings, means=Means(1 << 30))
+    assert time.process_time() - begun < 1

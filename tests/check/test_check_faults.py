@@ -337,6 +337,16 @@ def test_wrong_weights_differ_from_what_they_came_from(
         folded.compare((ops.constant(changed), term), np.random.default_rng(0), hurried=how == "in a hurry")
 
 
+def test_a_number_of_expensive_products_is_compared(monkeypatch: pytest.MonkeyPatch):
+    """A number has no rows and no axis to add up along."""
+    monkeypatch.setattr(folded, "DEAR", -1)
+    w = ops.constant(np.arange(12, dtype=np.float32).reshape(3, 4))
+    term = ops.reduce("max", ops.matmul(w, ops.transpose(w, (1, 0))), (0, 1))
+    folded.compare((ops.constant(np.float32(366)), term), np.random.default_rng(0))
+    with pytest.raises(CheckFailed, match="the constant"):
+        folded.compare((ops.constant(np.float32(367)), term), np.random.default_rng(0))
+
+
 def test_a_stack_of_products_of_weights_is_compared_by_little_work(monkeypatch: pytest.MonkeyPatch):
     """Its cheapest sums pass through all products; none is computed in full."""
     pairs = [(weight(1, 96, 96), weight(1, 96, 96)) for _ in range(20)]

@@ -1,5 +1,7 @@
 """Evaluating some elements of a program's outputs gives the same values as evaluating all."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,8 +9,7 @@ from hypothesis import strategies as st
 
 from eqsat.check import wanted
 from eqsat.check.demand import Demanded
-from eqsat.check.demand_rows import reshape_groups
-from eqsat.check.wanted import Demand, Repeated, Sums, Wanted, everything, selected
+from eqsat.check.wanted import Demand, Repeated, Sums, Wanted, everything, reshape_groups, selected
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
@@ -222,3 +223,73 @@ def test_constants_that_are_only_moved_are_widened_where_they_are_read() -> None
     sums, found = demanded.run({"x": x})
     np.testing.assert_allclose(sums, values[some] @ weights.T, rtol=1e-13)
     np.testing.assert_allclose(found, values[some] @ x.astype(np.float64), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "argmax"])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("strides", ["apart", "repeated", "all one"])
+def test_large_values_are_computed_in_pieces(kind: str, keep: bool, strides: str, monkeypatch: pytest.MonkeyPatch):
+    given = {"apart": (5, 6, 7), "repeated": (5, 1, 7), "all one": (1, 1, 1)}[strides]
+    x = ops.input("x", given, "float32")
+    large = ops.exp(ops.broadcast(x, (5, 6, 7)))
+    axes = 1 if kind == "argmax" else (0, 1)
+    terms = [ops.reduce(kind, large, axes, keep), ops.reshape(ops.transpose(large, (1, 0, 2)), (6, 35))]
+    inputs = {"x": RNG.standard_normal(given).astype(np.float32)}
+    wanted = Demanded({term: everything(term) for term in terms}).run(inputs)
+    monkeypatch.setattr("eqsat.check.large.LARGE", 11)
+    for found, want in zip(Demanded({term: everything(term) for term in terms}).run(inputs), wanted, strict=True):
+        assert (found.shape, found.dtype) == (want.shape, want.dtype)
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
+def test_halves_and_integers_of_large_values_are_added_up_as_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("eqsat.check.large.LARGE", 11)
+    for dtype, value, want in (("float16", 300.0, 60000.0), ("int32", 1 << 28, 1 << 31), ("bool", True, True)):
+        term = ops.broadcast(ops.full(value, (1, 1), dtype), (10, 20))
+        term = ops.reduce("max" if dtype == "bool" else "sum", term, (0, 1))
+        (found,) = Demanded({term: ()}).run({}, "native")
+        assert found == np.asarray(want).astype(found.dtype)  # integers wrap
+
+
+def test_numbers_that_repeat_take_neither_memory_nor_time():
+    """1.6e9 zeros, and 2e9 times one exponential, were made to be added up: in 13 GB and 30 s."""
+    x = ops.input("x", (1, 1), "float32")
+    zeros = ops.reduce("sum", ops.full(0.5, (40_000, 40_000), "float32"), (0, 1))
+    mean = ops.reduce("sum", ops.exp(ops.broadcast(x, (40_000, 50_000))), (0, 1))
+    demanded = Demanded({zeros: (), mean: ()})
+    assert demanded.peak_bytes() < 1 << 10
+    assert demanded.flops < 1 << 10
+    inputs = {"x": np.ones((1, 1), np.float32)}
+    for precision in ("float64", "native"):
+        np.testing.assert_allclose(demanded.run(inputs, precision), [8e8, np.e * 2e9], rtol=1e-6)
+
+
+def test_a_copy_of_a_large_view_counts():
+    """[4, 4] enlarged to [40000, 44000] is a broadcast, and then a copy."""
+    x = ops.reshape(ops.input("x", (4, 4), "float32"), (4, 1, 4, 1))
+    large = ops.reshape(ops.broadcast(x, (4, 10_000, 4, 11_000)), (40_000, 44_000))
+    demanded = Demanded({ops.reduce("sum", large, (0, 1)): ()})
+    assert demanded.peak_bytes() >= 8 * large.size
+    assert demanded.moving >= 16 * large.size
+
+
+def test_large_outputs_count_though_they_repeat():
+    """Each element is compared."""
+    y = ops.exp(ops.broadcast(ops.input("x", (1, 1), "float32"), (40_000, 50_000)))
+    demanded = Demanded({y: everything(y)})
+    assert demanded.peak_bytes() >= 8 * y.size
+    assert demanded.moving >= 16 * y.size
+
+
+def test_some_of_a_large_value_that_repeats_are_taken_without_the_others():
+    y = ops.exp(ops.broadcast(ops.input("x", (1, 1), "float32"), (40_000, 50_000)))
+    total = ops.reduce("sum", y, 1, keepdims=True)
+    share = ops.div(y, ops.broadcast(total, y.shape))
+    some = np.array([0, 7, 39_999])
+    tracemalloc.start()
+    try:
+        (found,) = Demanded({share: (some, some)}).run({"x": np.ones((1, 1), np.float32)})
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(found, np.full((3, 3), 1 / 50_000))

@@ -9,6 +9,7 @@ import pytest
 from eqsat.check.check import _Comparison, check
 from eqsat.check.cuts import Compared, Cuts
 from eqsat.check.inputs import Drawn
+from eqsat.check.means import Means
 from eqsat.check.part import Part, Settings
 from eqsat.check.stand_ins import MARK, narrowed, number_of, stand_in
 from eqsat.errors import CheckFailed, InputError
@@ -99,7 +100,7 @@ def test_values_that_are_one_value_of_the_result_are_compared_over_what_makes_th
     first, *further = Cuts(values).over(2)
     assert inputs_of(first) == [{"%1"}, {"%1"}]
     assert list(map(inputs_of, further)) == [[{"%0"}, {"%0"}], [{"x"}, {"x"}]]
-    part = Part({"mean": further[-1]}, Settings("float32", Drawn(0), "same", None, False))
+    part = Part({"mean": further[-1]}, Settings("float32", Drawn(0), "same", Means(), False))
     assert part.run(1, 1000, 10.0).parts["full"] == 1
 
 
@@ -139,7 +140,7 @@ SQUARES = dict(zip("abcd", map(square, (64, 2048, 1024, 3072)), strict=True))
 
 def comparing(seconds: float) -> _Comparison:
     """A comparison with so much time left."""
-    return _Comparison([], {}, Settings("float32", Drawn(0), "same", None, exact=False), None, lambda: seconds)
+    return _Comparison([], {}, Settings("float32", Drawn(0), "same", Means(), exact=False), None, lambda: seconds)
 
 
 @pytest.mark.parametrize(("seconds", "order"), [(100.0, "abcd"), (0.0, "acbd"), (-1.0, "acbd")])
@@ -311,7 +312,7 @@ def test_equal_cells_are_compared_once_though_one_reads_a_group() -> None:
     inside += [Compared(first, x := otherwise(a, b), x)]
     inside += [Compared(v, w, w) for v, w in zip((c, d), parts, strict=True)]
     output = Compared(cell(c, d), x := otherwise(*parts), x)
-    settings = Settings("float32", Drawn(0), "same", None, exact=True)
+    settings = Settings("float32", Drawn(0), "same", Means(), exact=True)
     comparison = _Comparison(inside, {"y": output}, settings, None, lambda: 10.0)
     counts = comparison.run().parts
     assert (counts["same"], counts["full"]) == (2, 4)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pickle
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -191,6 +194,57 @@ def test_what_the_check_cannot_tell_is_no_defect(
     (line,) = [x for x in closing_lines(best.report) if says in x]
     assert "defect" not in line
     assert advice in line
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"), [(CheckTooLarge, "memory"), (CheckUndecided, "time")], ids=["memory", "time"]
+)
+def test_what_cannot_be_checked_even_as_written_is_returned_as_it_was(
+    error: type[CheckFailed], cause: str, state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    module = importlib.import_module("eqsat.pipeline.assemble")
+    whole = module.check
+
+    def check(source: Program, result: Program, **kwargs):
+        if source is result:
+            return whole(source, result, **kwargs)
+        raise error("a value cannot be checked")
+
+    monkeypatch.setattr(module, "check", check)
+    source = layers()
+    best = eqsat.optimize(source)
+    assert best.program is source
+    fallback = best.report["fallback"]
+    assert (fallback["cause"], fallback["folder"]) == (cause, None)
+    assert fallback["parts"] == fallback["of"]
+    assert best.report["check"]["parts"] == {"same": 1, "full": 0, "sampled": 0}
+    assert not state.exists()
+
+
+@pytest.mark.parametrize("ends", ["time", "Ctrl-C"])
+def test_a_check_that_takes_too_long_is_given_up(ends: str, monkeypatch: pytest.MonkeyPatch):
+    module = importlib.import_module("eqsat.pipeline.assemble")
+    whole = module.check
+    began: list[float] = []
+
+    def check(source: Program, result: Program, **kwargs):
+        if source is result:
+            return whole(source, result, **kwargs)
+        began.append(time.monotonic())
+        if ends == "Ctrl-C":
+            os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(module, "check", check)
+    source = least()
+    begun = time.monotonic()
+    best = eqsat.optimize(source, time_limit=2.0 if ends == "time" else 60.0)
+    took = time.monotonic() - (begun if ends == "time" else began[0])
+    assert best.program is source
+    assert best.report["fallback"]["cause"] == "time"
+    assert "left_out" in best.report
+    assert took < (2 * 1.1 + 1.5 if ends == "time" else 1.5)
 
 
 def test_further_plans_that_are_wrong_are_left_out():
