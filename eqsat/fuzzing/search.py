@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat.base.files import make_folder, read_json, write_bytes, write_text
 from eqsat.errors import InputError, missing
+from eqsat.frontends.onnx.file.load import files_of
 from eqsat.fuzzing.judge import Verdict, task, verdict
 from eqsat.fuzzing.kinds import kind, parts
 from eqsat.runs.guarded import Processes
@@ -107,12 +108,21 @@ def shrunk(name: str, seed: int, cause: str, models: Mapping[str, str]) -> list[
 def save(folder: Path, name: str, seed: int, kept: Sequence[int], models: Mapping[str, str], seen: Verdict) -> Path:
     """Write the file that reproduces a fault (`again`), and the case as files for people beside it."""
     make_folder(folder)
-    path = folder / f"{name}-{seed}.json"
+    row = kind(name)
+    files = row.files(row.case(seed, kept, list(models)))
+    path = _free(folder / f"{name}-{seed}.json", files, [Path(model) for model in models])
     data = {"schema": 1, "kind": name, "seed": seed, "kept": list(kept), "models": dict(models), "cause": seen.cause}
     write_text(path, json.dumps(data | {"text": seen.text}, indent=2) + "\n")
-    row = kind(name)
-    for ending, content in row.files(row.case(seed, kept, list(models))).items():
+    for ending, content in files.items():
         write_bytes(path.with_suffix(ending), content)
+    return path
+
+
+def _free(path: Path, endings: Iterable[str], models: Sequence[Path]) -> Path:
+    """The path, or one with a longer name, for which no file with these endings is one of a model that was read."""
+    read = {file.resolve() for model in models for file in files_of(model)}
+    while any(each.resolve() in read for each in (path, *map(path.with_suffix, endings))):
+        path = path.with_stem(f"{path.stem}-again")
     return path
 
 

@@ -147,12 +147,12 @@ def source(
     - `eqsat kernels source model.onnx --kernel 3 --device h100 --whole -o kernel3.cu`
     """
     from eqsat.base.files import write_text
-    from eqsat.cli.shared.output import answer, check_files
+    from eqsat.cli.shared.output import answer, check_files, device_file
     from eqsat.cli.shared.search import load, optimise, resolved
     from eqsat.gpu.run.cupy_runtime import inlined
 
     model = Path(name) if name.endswith(".onnx") else None
-    check_files({"the model": model}, {"--output": output, "--json": json_file})
+    check_files({"the model": model}, {"--output": output, "--json": json_file}, device_file(device))
     device = resolved(device)
     if model is not None:
         best = optimise(load(model, shape), device, time_limit, numerics, rules=None if optimized else [])

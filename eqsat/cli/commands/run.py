@@ -54,12 +54,14 @@ def run(
 
     from eqsat.check.inputs import random_inputs
     from eqsat.cli.shared.arrays import read_arrays, write_arrays
-    from eqsat.cli.shared.output import answer, check_files, console, engineering, keep_stdout
+    from eqsat.cli.shared.output import answer, check_files, console, device_file, engineering, keep_stdout
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.cli.shared.tuning import as_json, check_tunable, print_tuning, tune_result
 
     keep_stdout({"--output": output})
-    check_files({"the model": model}, {"--output": output, "--json": json_file}, {"--inputs": inputs})
+    check_files(
+        {"the model": model}, {"--output": output, "--json": json_file}, {"--inputs": inputs, **device_file(device)}
+    )
     check_tunable(tune, device, on)
     budget = begun(context, time_limit)
     program = load(model, shape, budget)
