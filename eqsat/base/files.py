@@ -142,6 +142,17 @@ def write_text(target: Target, text: str, *, parents: bool = False) -> None:
     write_bytes(target, text.encode("utf-8", errors="backslashreplace"))
 
 
+def file_path(given: Target) -> Path:
+    """The path of a file to write. A `Path` of it does not tell that the name was one of a folder.
+
+    Raises:
+        InputError: the name ends like that of a folder, and there is none.
+    """
+    with _named(given):
+        _resolved(given)
+    return Path(given)
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents. Raises InputError if that fails."""
     with _named(path):

@@ -151,6 +151,22 @@ def test_a_folder_in_the_place_of_a_file_is_named(model: Path, command: tuple[st
     assert line == f"{out}: cannot be written (Is a directory); choose another path"
 
 
+SLASHED = {
+    "prove --counterexample": ("prove", "{model}", "{model}", "--counterexample", "{out}"),
+    "prove --certificate": ("prove", "{model}", "{model}", "--certificate", "{out}"),
+    "explore --egraph": ("explore", "a + b", "--let", "a=f32[4]", "--let", "b=f32[4]", "--egraph", "{out}"),
+    "calibrate -o": ("calibrate", "-o", "{out}"),
+}
+
+
+@pytest.mark.parametrize("command", [*COMMANDS.values(), *SLASHED.values()], ids=[*COMMANDS, *SLASHED])
+def test_the_name_of_a_folder_is_not_that_of_a_file(model: Path, command: tuple[str, ...]) -> None:
+    out = model.parent / "out"
+    line = refusal(*(part.format(model=model, out=f"{out}/", folder=model.parent) for part in command))
+    assert line == f"{out}/: cannot be written (Is a directory); choose another path"
+    assert not out.exists()
+
+
 @WRITES
 def test_a_full_disk_leaves_what_was_there(model: Path, command: tuple[str, ...]) -> None:
     out = model.parent / "out"

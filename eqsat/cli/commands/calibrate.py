@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import JsonFile, Shape
+from eqsat.cli.shared.options import JsonFile, Shape, output_file
 from eqsat.errors import InputError, missing, unknown
 
 _OPSET = 20
@@ -29,7 +29,11 @@ def calibrate(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE.json", help="Write the row there; by default it replaces the table's."
+            "--output",
+            "-o",
+            metavar="FILE.json",
+            parser=output_file,
+            help="Write the row there; by default it replaces the table's.",
         ),
     ] = None,
     measurements: Annotated[

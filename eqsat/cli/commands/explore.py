@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import JsonFile, RulesFile, TimeLimit
+from eqsat.cli.shared.options import JsonFile, RulesFile, TimeLimit, output_file
 from eqsat.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def explore(
             "--count", "--forms", min=0, max=MOST_FORMS, help="Show at most so many distinct forms of the result."
         ),
     ] = 10,
-    dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="Write the e-graph for Graphviz.")] = None,
+    dot: Annotated[
+        Path | None, typer.Option("--dot", metavar="FILE", parser=output_file, help="Write the e-graph for Graphviz.")
+    ] = None,
     egraph: Annotated[
         str | None, typer.Option("--egraph", metavar="FILE", help="Write the e-graph as serialized e-graph JSON.")
     ] = None,

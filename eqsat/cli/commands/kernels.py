@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, Numerics, Optimized, Shape, TimeLimit
+from eqsat.cli.shared.options import Device, JsonFile, Numerics, Optimized, Shape, TimeLimit, output_file
 from eqsat.errors import InputError
 from eqsat.gpu.table.limits import OPERANDS, Operands
 
@@ -130,7 +130,9 @@ def source(
     whole: Annotated[
         bool, typer.Option("--whole", help="With the text of the headers in place of the includes.")
     ] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", parser=output_file, help="Write it there.")
+    ] = None,
     optimized: Optimized = True,
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",

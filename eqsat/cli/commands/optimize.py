@@ -23,6 +23,7 @@ from eqsat.cli.shared.options import (
     ShapeOrRange,
     TimeLimit,
     Tune,
+    output_file,
 )
 from eqsat.errors import InputError
 
@@ -43,7 +44,10 @@ def optimize(
     context: typer.Context,
     model: ModelFile,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT.onnx", help="Write the program found, as ONNX.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT.onnx", parser=output_file, help="Write the program found, as ONNX."
+        ),
     ] = None,
     certificate: Certificate = None,
     device: Device = "mi300x",

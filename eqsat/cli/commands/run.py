@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Optimized, Shape, TimeLimit, Tune
+from eqsat.cli.shared.options import (
+    Device,
+    JsonFile,
+    ModelFile,
+    Numerics,
+    Optimized,
+    Shape,
+    TimeLimit,
+    Tune,
+    output_file,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +37,8 @@ def run(
         typer.Option("--inputs", "-i", metavar="X.npz", help="Input arrays by name; without it they are random."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="Y.npz", help="Write the output arrays by name.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="Y.npz", parser=output_file, help="Write the output arrays by name."),
     ] = None,
     on: Annotated[Literal["numpy", "gpu", "simt"], typer.Option("--on", help="What computes.")] = "numpy",
     optimized: Optimized = False,
