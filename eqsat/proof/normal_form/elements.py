@@ -70,11 +70,15 @@ def compare(
     an index within bounds is a comparison with each number there.
     """
     begun = time.monotonic()
-    unbounded = [(_UNBOUNDED_SHARE, True, None)] if bounds else []
-    for share, cases, known in ((1.0, False, bounds), *unbounded, (1.0, True, bounds)):
-        found = _compare(left, right, Elements(constants, begun + share * seconds, cases, known))
+
+    def compared(cases: bool, share: float, known: Mapping[str, Bounds] | None) -> Agreement:
+        return _compare(left, right, Elements(constants, begun + share * seconds, cases, known))
+
+    found = compared(False, 1.0, bounds)
+    for share, known in ((_UNBOUNDED_SHARE, None), (1.0, bounds)) if bounds else ((1.0, None),):
         if found.equal or time.monotonic() > begun + seconds:
             break
+        found = compared(True, share, known)
     return found
 
 
