@@ -106,6 +106,14 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} {name!r}: the valid ones are {', '.join(names)}")
 
 
+_PLAIN: Mapping[type[Exception], str] = {
+    ZeroDivisionError: "it divides by zero",
+    OverflowError: "a number is too large, or infinite",
+    IndexError: "a list or an array is too short, or has too few dims",
+}
+"""What errors of Python mean to a reader of a message who does not know the code."""
+
+
 @contextmanager
 def refusing(where: Callable[[], str], let: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Guards code that reads untrusted input: any exception becomes an InputError.
@@ -125,5 +133,6 @@ def refusing(where: Callable[[], str], let: tuple[type[Exception], ...] = ()) ->
     except UnicodeDecodeError as error:
         raise InputError(f"{where()}: holds a text that is not UTF-8 ({error.object[:40]!r}); correct it") from error
     except Exception as error:
-        said = f"{type(error).__name__}: {str(error) or 'no message'}"
+        said = next((text for kind, text in _PLAIN.items() if isinstance(error, kind)), None)
+        said = said or f"{type(error).__name__}: {str(error) or 'no message'}"
         raise InputError(f"{where()}: is malformed ({said}); check it with onnx.checker") from error

@@ -208,7 +208,7 @@ def _key(value: Any) -> Any:
     0.0 and -0.0; NaN equals itself. Types that are not numbers or sets of them have their own equality.
 
     Raises:
-        TypeError: a value that may change (a list, a set, `array.array`), and so has no hash.
+        TypeError: a value that may change (a list, a set, `array.array`), or holds one, and so has no hash.
     """
     kind = type(value)
     if isinstance(value, tuple):
@@ -218,8 +218,11 @@ def _key(value: Any) -> Any:
     if isinstance(value, float | complex | np.generic):
         array = np.asarray(value)
         return kind, array.dtype, array.tobytes()
-    if kind.__hash__ is None:
-        raise TypeError(f"jit: an argument holds a {kind.__name__}, which may change: give a NumPy array or a tuple")
+    try:
+        hash(value)
+    except TypeError:
+        said = f"jit: an argument holds a {kind.__name__}, which may change: give a NumPy array or a tuple"
+        raise TypeError(said) from None
     return kind, value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,24 @@ from eqsat.program.ir import Program
 
 SCHEMA = 1
 
-FILES = ("constants.npz", "manifest.json", "README.md")
-"""What every emitted folder holds, besides sources and headers."""
+KNOWN = ("constants.npz", "manifest.json", "README.md", *sorted(path.name for path in TEMPLATES.glob("*.h")))
+"""What every emitted folder holds, besides the sources, whose names come from the kernels."""
 
 _WRITTEN = "Written by `eqsat emit`."
 """Stands in the README of every folder."""
 
 
-def emit(plan: Plan, device: DeviceLike, outdir: str | Path, program: Program | None = None) -> dict[str, Any]:
+def _anything(names: Sequence[str]) -> None:
+    pass
+
+
+def emit(
+    plan: Plan,
+    device: DeviceLike,
+    outdir: str | Path,
+    program: Program | None = None,
+    check: Callable[[Sequence[str]], object] = _anything,
+) -> dict[str, Any]:
     """Write a plan's kernels for a device into `outdir`; the manifest, as written.
 
     The folder holds the kernel sources and the headers that they include, manifest.json (schema 1: buffers, and steps
@@ -43,6 +53,7 @@ def emit(plan: Plan, device: DeviceLike, outdir: str | Path, program: Program | 
 
     Args:
         program: names and shapes of inputs and outputs; without it they are flat.
+        check: told the names of all files before any is written. If it raises, none is.
 
     Raises:
         InputError: the device is unknown, `program` is not the plan's, the plan holds an opaque operator, or the folder
@@ -58,6 +69,7 @@ def emit(plan: Plan, device: DeviceLike, outdir: str | Path, program: Program | 
             raise InputError(f"operator {name} is opaque: it has no kernel to emit; replace it in the model")
     launches = replace(launches, steps=tuple(_filled_by_kernel(step, launches) for step in launches.steps))
     suffix = ".hip" if launches.target.maker == "amd" else ".cu"
+    check([*KNOWN, *(f"{entry}{suffix}" for entry in launches.kernels)])
     made = manifest(launches, suffix)
     write_folder(outdir, lambda folder: _fill(folder, launches, made, suffix), last="manifest.json")
     return made

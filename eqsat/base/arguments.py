@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from operator import index
 from typing import Any
@@ -29,12 +29,34 @@ def shown(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
+    if like_array(value):
         return f"{type(value).__name__} of shape {value.shape} and dtype {value.dtype}"  # type: ignore[attr-defined]
     if isinstance(value, list | tuple) and any(hasattr(v, "shape") for v in value):
         return f"[{', '.join(map(shown, value))}]"
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"
+
+
+def like_array(value: object) -> bool:
+    """Whether a value has a shape and an element type. A module of functions has them by name only."""
+    return isinstance(getattr(value, "shape", None), Iterable) and hasattr(value, "dtype")
+
+
+def function_of(what: str, value: Any, takes: Sequence[str]) -> None:
+    """Raises InputError unless the value is a function that can be called with so many arguments.
+
+    Some of C say nothing of their arguments, and are taken; classes that say nothing are not.
+    """
+    try:
+        inspect.signature(value).bind(*takes)
+    except ValueError:
+        fits = not isinstance(value, type)
+    except TypeError:
+        fits = False
+    else:
+        fits = True
+    if not fits:
+        raise InputError(f"{what} {shown(value)}: expected a function of {' and '.join(takes)}")
 
 
 def instance(what: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:

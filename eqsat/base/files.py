@@ -142,6 +142,17 @@ def write_text(target: Target, text: str, *, parents: bool = False) -> None:
     write_bytes(target, text.encode("utf-8", errors="backslashreplace"))
 
 
+def file_path(given: Target) -> Path:
+    """The path of a file to write. A `Path` of it does not tell that the name was one of a folder.
+
+    Raises:
+        InputError: the name ends like that of a folder, and there is none.
+    """
+    with _named(given):
+        _resolved(given)
+    return Path(given)
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents. Raises InputError if that fails."""
     with _named(path):
@@ -285,11 +296,16 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read (a NUL in the name); check the path") from None
 
 
-def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Target | None]) -> None:
+def check_outputs(
+    inputs: Mapping[str, Target | None],
+    outputs: Mapping[str, Target | None],
+    perhaps: Mapping[str, Target | None] = {},
+) -> None:
     """Before any work, refuse outputs that would overwrite an input or each other, or whose folder does not exist.
 
     Args:
         inputs, outputs: the name of each file in messages, and its path; None if the option was not given.
+        perhaps: files that are written only where much is to be stored. Their folders are not looked at.
 
     Raises:
         InputError: two paths are the same file, also through links, descriptors or another spelling (pipes and
@@ -300,7 +316,7 @@ def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Tar
         if path is not None:
             with _readable(Path(path)):
                 known.append((name, _identity(path)))
-    for name, path in outputs.items():
+    for name, path in {**outputs, **perhaps}.items():
         if path is None:
             continue
         if not os.fspath(path):
@@ -312,7 +328,7 @@ def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Tar
                 verb = "would overwrite" if other in inputs else "is also the file of"
                 raise InputError(f"{name} {path} {verb} {other}; choose another file")
         known.append((name, identity))
-        if _descriptor(path) is None:
+        if name in outputs and _descriptor(path) is None:
             with _named(path):
                 _check_place(path)
 

@@ -95,7 +95,7 @@ def dtype_name(dtype: Any) -> str:
             return LONG[dtype]
     try:
         return _NAMES[np.dtype(dtype).newbyteorder("=")]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, SyntaxError):
         given = dtype if isinstance(dtype, str | np.dtype) else shown(dtype)
         raise DtypeError(f"unsupported element type {given}: the supported ones are {', '.join(_NUMPY)}") from None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from eqsat.base.arguments import instance
+from eqsat.base.files import file_path
 from eqsat.dynamic.candidate import at
 from eqsat.dynamic.family import Family
 from eqsat.errors import CheckFailed, InputError
@@ -57,7 +57,7 @@ class Dynamic:
         if self.model is not None:
             self.model.save(path)
         elif self.family.path is not None:
-            copy_model(self.family.path, Path(path))
+            copy_model(self.family.path, file_path(path))
         else:
             raise InputError("the model stays as it is; it came from no file, so there is none to copy")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,15 +104,35 @@ def shrunk(name: str, seed: int, cause: str, models: Mapping[str, str]) -> list[
         processes.close()
 
 
-def save(folder: Path, name: str, seed: int, kept: Sequence[int], models: Mapping[str, str], seen: Verdict) -> Path:
-    """Write the file that reproduces a fault (`again`), and the case as files for people beside it."""
+def save(
+    folder: Path,
+    name: str,
+    seed: int,
+    kept: Sequence[int],
+    models: Mapping[str, str],
+    seen: Verdict,
+    read: Iterable[Path] = (),
+) -> Path:
+    """Write the file that reproduces a fault (`again`), and the case as files for people beside it.
+
+    Args:
+        read: the files of the models, which are not written over.
+    """
     make_folder(folder)
-    path = folder / f"{name}-{seed}.json"
+    row = kind(name)
+    files = row.files(row.case(seed, kept, list(models)))
+    path = _free(folder / f"{name}-{seed}.json", files, {file.resolve() for file in read})
     data = {"schema": 1, "kind": name, "seed": seed, "kept": list(kept), "models": dict(models), "cause": seen.cause}
     write_text(path, json.dumps(data | {"text": seen.text}, indent=2) + "\n")
-    row = kind(name)
-    for ending, content in row.files(row.case(seed, kept, list(models))).items():
+    for ending, content in files.items():
         write_bytes(path.with_suffix(ending), content)
+    return path
+
+
+def _free(path: Path, endings: Iterable[str], read: Set[Path]) -> Path:
+    """The path, or one with a longer name, so that no file of that name and these endings was read."""
+    while any(each.resolve() in read for each in (path, *map(path.with_suffix, endings))):
+        path = path.with_stem(f"{path.stem}-again")
     return path
 
 

@@ -20,7 +20,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from eqsat.base.arguments import flag, instance, seconds, shown, whole
+from eqsat.base.arguments import flag, function_of, instance, seconds, whole
 from eqsat.base.memory_limit import collector_paused, in_use, memory_limit
 from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import TOLERANCE
@@ -116,8 +116,7 @@ def prove(
         check_program(program)
     time_limit = seconds("time_limit", time_limit)
     certify = flag("prove: certify", certify)
-    if not callable(progress):
-        raise InputError(f"prove: progress takes a function of a stage and a share, got {shown(progress)}")
+    function_of("prove: progress", progress, ("a stage", "a share"))
     if assume is not None:
         texts = [assume] if isinstance(assume, str) else assume
         instance("prove: assume", texts, Sequence, "a text such as '0 <= i < n', or several")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.base.arguments import choice, flag, seconds, shown, whole
+from eqsat.base.arguments import choice, flag, function_of, seconds, shown, whole
 from eqsat.base.memory_limit import memory_limit as memory_limit_of
 from eqsat.errors import InputError
 from eqsat.extract.device.table import Device, DeviceLike
@@ -72,8 +72,8 @@ def judged(
     check_program(program)
     memory = memory_limit_of(memory_limit)
     row, goal, plans = _row(device), Objective.of(objective), whole("top", top, 1)
-    if progress is not None and not callable(progress):
-        raise InputError(f"progress {shown(progress)}: expected a function of a stage and a fraction, or None")
+    if progress is not None:
+        function_of("progress", progress, ("a stage", "a fraction"))
     explaining = seconds("explain_time", explain_time)
     if inputs is not None:
         program.bind_inputs(inputs, "float64")
@@ -96,12 +96,12 @@ def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, 
 
     if rules is None:
         return tuple(allowed(list(ALL), numerics))
-    given = list(rules) if isinstance(rules, Iterable) else []
-    if not isinstance(rules, Iterable) or not all(isinstance(row, AnyRule) for row in given):
+    # All of them are made last: a file waits for input, and an array may have elements without end.
+    if not isinstance(rules, Collection) or not all(isinstance(row, AnyRule) for row in rules):
         raise InputError(
             f"rules {shown(rules)}: expected a list of rules (eqsat.rules.ALL, rule(...)), or None for all"
         )
-    return tuple(allowed(given, numerics))
+    return tuple(allowed(list(rules), numerics))
 
 
 def _row(device: DeviceLike) -> Device:

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from eqsat.base.files import read_bytes
 from eqsat.extract.plan.calibrate import MICRO
 from eqsat.gpu.table.targets import target
 from eqsat.runs.task import Task
@@ -182,9 +183,13 @@ def _tables(asked: Asked, common: dict[str, Any]) -> Made:
         yield _task(f"model {path.stem}", "figures:whole_program", common | given, 600.0, places), "models"
 
 
+_MOST_BYTES = (1 << 31) - 1
+"""Of a model's file."""
+
+
 def _of_model(path: Path, asked: Asked) -> tuple[dict[str, Any], dict[str, str]]:
     """What the tasks of a model are given, and where it lies."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_bytes(path, _MOST_BYTES, "the .onnx file")).hexdigest()
     return {"sizes": dict(asked.sizes), "digest": digest}, {"model": str(path.resolve())}
 
 

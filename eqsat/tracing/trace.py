@@ -25,7 +25,7 @@ import numpy as np
 
 import eqsat.tracing.functions  # noqa: F401  (registers the functions of traced values)
 from eqsat.base import arguments
-from eqsat.base.arguments import instance, no_subclass, shown
+from eqsat.base.arguments import instance, like_array, no_subclass, shown
 from eqsat.base.numerics import dtype_name
 from eqsat.errors import InputError
 from eqsat.program import ops
@@ -147,7 +147,7 @@ def spec_of(value: Any) -> Spec | None:
     if isinstance(value, Spec):
         return value
     no_subclass("an argument", value)
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if like_array(value):
         return Spec(tuple(value.shape), dtype_name(str(value.dtype).removeprefix("torch.")))
     return None
 

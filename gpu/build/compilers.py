@@ -5,6 +5,7 @@ Results are cached on disk by the digest of tool, flags, headers and text. No GP
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
@@ -130,7 +131,8 @@ def failed(source: str, suffix: str, log: str) -> CompileFailed:
     name = digest_of(source)
     saved = keep_text("failed", f"{name}{suffix}", source)
     keep_text("failed", f"{name}.log", log)
-    lines = [line for line in log.splitlines() if "error" in line] or log.splitlines() or ["no message"]
+    full = os.strerror(errno.ENOSPC)  # which the linker follows by lines about itself
+    lines = [line for word in (full, "error", "") for line in log.splitlines() if word in line] or ["no message"]
     return CompileFailed(f"a kernel does not compile: {lines[0].strip()} (source {saved}, log {saved.stem}.log)")
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from eqsat.base.files import write_text
 from eqsat.errors import InputError
 
 HERE = Path(__file__).resolve().parents[1]
@@ -56,36 +58,31 @@ def generator_digest() -> str:
 def cached(kind: str, key: str, suffix: str, build: Callable[[Path], object]) -> Path:
     """The file for `key`; `build` writes it to the path that it is given if the cache has none.
 
-    Its name holds a digest of its content, so that a truncated or foreign file is built again. It is written beside its
-    place and renamed: a reader never sees half a file, and two builders do not clash. If the cache's folder cannot be
-    written, a temporary one serves until the process ends.
+    Its name holds a digest of its content, so that a truncated or foreign file is built again. It is built elsewhere,
+    because the cache's disk may be full, which a compiler takes for a fault of the source. If the cache's folder cannot
+    be written, a temporary one serves until the process ends.
     """
     for home in _homes():
         found = _whole(home / kind, key, suffix)
         if found is not None:
             return found
-    try:
-        return _built(cache_dir() / kind, key, suffix, build)
-    except OSError:
-        return _built(_without_cache() / kind, key, suffix, build)
+    with _said(), tempfile.TemporaryDirectory(prefix="eqsat-") as scratch:
+        draft = Path(scratch) / f"{key}{suffix}"
+        build(draft)
+        content = draft.read_bytes()
+        return _kept(f"{kind}/{_name(key, content, suffix)}", content, stat.S_IMODE(draft.stat().st_mode))
 
 
 def keep_text(kind: str, name: str, text: str) -> Path:
     """Store a text under a name, replacing an older one; returns its path."""
-    path = cache_dir() / kind / name
-    try:
-        write_text(path, text, parents=True)
-    except InputError:
-        path = _without_cache() / kind / name
-        write_text(path, text, parents=True)
-    return path
+    return _kept(f"{kind}/{name}", text.encode("utf-8", errors="backslashreplace"))
 
 
 def kept_text(kind: str, name: str) -> str | None:
     """The text stored under a name; None if there is none, or it cannot be read."""
     for home in _homes():
         try:
-            return (home / kind / name).read_text(encoding="utf-8")
+            return _content(home / kind / name).decode("utf-8")
         except (OSError, UnicodeDecodeError):
             continue
     return None
@@ -112,7 +109,7 @@ def _whole(folder: Path, key: str, suffix: str) -> Path | None:
         return None
     for path in found:
         try:
-            if path.name == _name(key, path, suffix):
+            if _is_whole(path, key, suffix):
                 return path
             path.unlink()
         except OSError:
@@ -120,15 +117,68 @@ def _whole(folder: Path, key: str, suffix: str) -> Path | None:
     return None
 
 
-def _built(folder: Path, key: str, suffix: str, build: Callable[[Path], object]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        draft = Path(scratch) / f"{key}{suffix}"
-        build(draft)
-        path = folder / _name(key, draft, suffix)
+class _NoFile(OSError):
+    """A pipe, a device or a folder is in the place of a file."""
+
+
+def _is_whole(path: Path, key: str, suffix: str) -> bool:
+    try:
+        return path.name == _name(key, _content(path), suffix)
+    except _NoFile:
+        return False
+
+
+def _content(path: Path) -> bytes:
+    """What a regular file holds. A pipe in its place is not waited for: nobody may ever write to it.
+
+    Raises:
+        OSError: there is no such file, or none that can be read.
+    """
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _NoFile(errno.EINVAL, os.strerror(errno.EINVAL))
+        return file.read()
+
+
+def _kept(name: str, content: bytes, mode: int | None = None) -> Path:
+    """A file with this content in the cache; where the cache cannot be written, in a folder of this process alone.
+
+    Raises:
+        InputError: that one's disk is full, too.
+    """
+    try:
+        return _put(cache_dir() / name, content, mode)
+    except OSError:
+        with _said():
+            return _put(_without_cache() / name, content, mode)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """A full disk of temporary files is named: of an error that names no file stdout is taken for the cause."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        place = tempfile.gettempdir()
+        raise InputError(
+            f"{place}: no room to compile a kernel ({error.strerror}); set TMPDIR to another folder"
+        ) from None
+
+
+def _put(path: Path, content: bytes, mode: int | None) -> Path:
+    """Write a file beside its place and rename it: a reader never sees half of it, and two writers do not clash.
+    Whatever else is in its place goes, unless it is a folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        draft = Path(scratch) / "draft"
+        draft.write_bytes(content)
+        if mode is not None:
+            draft.chmod(mode)
         os.replace(draft, path)
     return path
 
 
-def _name(key: str, path: Path, suffix: str) -> str:
-    return f"{key}.{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}{suffix}"
+def _name(key: str, content: bytes, suffix: str) -> str:
+    return f"{key}.{hashlib.sha256(content).hexdigest()[:16]}{suffix}"

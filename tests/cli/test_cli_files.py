@@ -50,6 +50,9 @@ COMMANDS = {
 }
 
 
+_SUITE = ("bench", "--suite", "quick", "--on", "checker", "--minutes", "0")
+
+
 READS = {
     "optimize": ("optimize", "{out}"),
     "optimize --device": ("optimize", "{model}", "--device", "{out}.json"),
@@ -61,6 +64,7 @@ READS = {
     "sweep --against": ("sweep", "{model}", "-o", "{folder}/sweep", "--against", "{out}.folder"),
     "fuzz": ("fuzz", "{out}", "--kind", "mutants", "--minutes", "0.1"),
     "calibrate --from": ("calibrate", "--from", "{out}.folder"),
+    "suite": (*_SUITE, "--models", "{out}.models", "-o", "{folder}/kept"),
 }
 
 
@@ -73,6 +77,9 @@ def test_a_pipe_that_nobody_writes_to_is_refused(model: Path, command: tuple[str
     folder.mkdir()
     for name in ("sweep.json", "report.json"):
         os.mkfifo(folder / name)
+    models = model.parent / "pipe.models"
+    models.mkdir()
+    os.mkfifo(models / "a.onnx")
     assert "is a pipe or a device; give" in refusal(*filled(command, model, out))
 
 
@@ -93,10 +100,7 @@ def test_a_missing_folder_is_said_before_any_work(model: Path, command: tuple[st
 LONG = {
     "sweep": ("sweep", "{model}", "-o", "{folder}/kept"),
     "fuzz": ("fuzz", "{model}", "--kind", "mutants", "--minutes", "0", "-o", "{folder}/kept"),
-    "suite": (
-        *("bench", "--suite", "quick", "--on", "checker", "--minutes", "0"),
-        *("--models", "{folder}", "-o", "{folder}/kept"),
-    ),
+    "suite": (*_SUITE, "--models", "{folder}", "-o", "{folder}/kept"),
     "discover": ("rules", "discover", "--minutes", "0", "-o", "{folder}/kept"),
 }
 """Commands that keep results in a folder."""
@@ -145,6 +149,22 @@ def test_a_folder_in_the_place_of_a_file_is_named(model: Path, command: tuple[st
     out.mkdir()
     line = refusal(*filled(command, model, out))
     assert line == f"{out}: cannot be written (Is a directory); choose another path"
+
+
+SLASHED = {
+    "prove --counterexample": ("prove", "{model}", "{model}", "--counterexample", "{out}"),
+    "prove --certificate": ("prove", "{model}", "{model}", "--certificate", "{out}"),
+    "explore --egraph": ("explore", "a + b", "--let", "a=f32[4]", "--let", "b=f32[4]", "--egraph", "{out}"),
+    "calibrate -o": ("calibrate", "-o", "{out}"),
+}
+
+
+@pytest.mark.parametrize("command", [*COMMANDS.values(), *SLASHED.values()], ids=[*COMMANDS, *SLASHED])
+def test_the_name_of_a_folder_is_not_that_of_a_file(model: Path, command: tuple[str, ...]) -> None:
+    out = model.parent / "out"
+    line = refusal(*(part.format(model=model, out=f"{out}/", folder=model.parent) for part in command))
+    assert line == f"{out}/: cannot be written (Is a directory); choose another path"
+    assert not out.exists()
 
 
 @WRITES
@@ -223,6 +243,66 @@ def test_the_external_data_of_a_model_is_not_written_over(model: Path, command: 
     line = refusal(*[part.format(folder=folder, **paths) for part in command])
     assert "would overwrite the data of" in line
     assert [(folder / name).read_bytes() for name in ("w.2.onnx", "constants.npz")] == held
+
+
+@pytest.mark.parametrize("kept", ["kernel.hip", "prelude.h", "constants.npz", "warpgroups.h"])
+def test_kernels_are_not_written_over_what_was_read(model: Path, kept: str) -> None:
+    folder, plain = model.parent / "kernels", model.parent / "plain"
+    assert eqsat("emit", model, "-o", plain, "--as-written").exit_code == 0
+    name = next(path.name for path in plain.glob("*.hip")) if kept == "kernel.hip" else kept
+    folder.mkdir()
+    (folder / name).hardlink_to(model)
+    before = model.read_bytes()
+    for read in (model, folder / name):
+        assert f"{name} in --output" in refusal("emit", read, "-o", folder, "--as-written")
+    onnx.save(chain(), folder / "b.onnx", save_as_external_data=True, location=f"{name}2", size_threshold=0)
+    (folder / f"{name}2").rename(folder / name)
+    held = onnx.load(folder / "b.onnx", load_external_data=False)
+    for tensor in held.graph.initializer:
+        tensor.external_data[0].value = name
+    onnx.save(held, folder / "b.onnx")
+    data = (folder / name).read_bytes()
+    assert "would overwrite the data of" in refusal("emit", folder / "b.onnx", "-o", folder, "--as-written")
+    assert (model.read_bytes(), (folder / name).read_bytes()) == (before, data)
+    (folder / name).unlink()
+    said = refusal("emit", model, "-o", folder, "--as-written", "--json", folder / name)
+    assert said.endswith("choose another file")
+    assert not list(folder.glob("*.hip"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("optimize", "{model}", "-o", "{folder}/out.onnx"),
+        ("optimize", "{model}", "-o", "{folder}/out", "--top", "2"),
+        ("optimize", "{model}", "--json", "{device}", "--device", "{device}"),
+        ("explain", "{model}", "--html", "{device}", "--device", "{device}"),
+        ("run", "{model}", "--json", "{device}", "--device", "{device}"),
+        ("emit", "{model}", "-o", "{folder}/kernels", "--json", "{device}", "--device", "{device}"),
+        ("kernels", "source", "pointwise", "-o", "{device}", "--device", "{device}"),
+        ("bench", "{model}", "--json", "{device}", "--device", "{device}"),
+        ("demo", "--json", "{device}", "--device", "{device}"),
+        ("demo", "towers", "--save", "{folder}", "--json", "{folder}/towers-optimised.onnx"),
+        ("explore", "a + a", "--let", "a=f32[4]", "--json", "{device}", "--device", "{device}"),
+        ("sweep", "{model}", "-o", "{folder}/s", "--devices", "{device}", "--json", "{device}"),
+        ("sweep", "{model}", "-o", "{folder}/s", "--against", "{folder}", "--json", "{folder}/sweep.json"),
+        ("rules", "check", "--rules", "{device}", "--json", "{device}"),
+        ("calibrate", "--from", "{folder}", "--json", "{folder}/report.json"),
+        ("calibrate", "--report", "{folder}", "--json", "{model}"),
+    ],
+)
+def test_all_files_that_are_read_are_kept(model: Path, command: tuple[str, ...]) -> None:
+    folder = model.parent
+    device = folder / "mine.json"
+    device.write_text('{"schema": 1, "base": "mi300x", "figures": {}}')
+    (folder / "sweep.json").write_text('{"rows": []}')
+    (folder / "report.json").write_text("{}")
+    location = "out.2.data" if "--top" in command else "out.onnx.data"
+    onnx.save(chain(), model, save_as_external_data=True, location=location, size_threshold=0)
+    held = {path: path.read_bytes() for path in folder.iterdir()}
+    line = refusal(*[part.format(model=model, folder=folder, device=device) for part in command])
+    assert "would overwrite" in line or "is also the file of" in line
+    assert {path: path.read_bytes() for path in held} == held
 
 
 def test_outputs_may_go_to_a_device_or_through_a_link(model: Path) -> None:

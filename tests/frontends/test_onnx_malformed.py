@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -76,6 +77,13 @@ def nested(depth: int) -> onnx.ModelProto:
 ONE = tensor("w", np.ones(3, np.float32))
 ADD = node("Add", ["x", "w"], ["y"])
 
+
+def ranged(*bounds: float) -> onnx.ModelProto:
+    names = ["start", "limit", "delta"]
+    stored = [tensor(name, np.array(given, np.float32)) for name, given in zip(names, bounds, strict=True)]
+    return model([node("Range", names, ["y"])], initializers=stored)
+
+
 MALFORMED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "attribute of the wrong type": (
         lambda: model([node("Cast", ["x"], ["y"], to="float")]),
@@ -146,6 +154,39 @@ MALFORMED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
             [node("MaxPool", ["x"], ["y"], kernel_shape=[2], strides=[0], ceil_mode=1)], [value("x", (1, 1, 4))]
         ),
         "MaxPool node",
+    ),
+    "blocks of zero": (
+        lambda: model([node("SpaceToDepth", ["x"], ["y"], blocksize=0)], [value("x", (1, 1, 4, 4))]),
+        "attribute 'blocksize' holds 0; 1 to 2147483647 are taken there",
+    ),
+    "no groups": (
+        lambda: model([node("ConvTranspose", ["x", "x"], ["y"], group=0)], [value("x", (1, 1, 4))]),
+        "attribute 'group' holds 0",
+    ),
+    "strides beyond any size": (
+        lambda: model([node("ConvTranspose", ["x", "x"], ["y"], strides=[2**62])], [value("x", (1, 1, 4))]),
+        "attribute 'strides' holds 4611686018427387904",
+    ),
+    "blocks of a matrix": (
+        lambda: model([node("DepthToSpace", ["x"], ["y"], blocksize=1)], [value("x", (4, 4))]),
+        r"DepthToSpace takes an array of 4 dims, got \[4, 4\]",
+    ),
+    "a range to infinity": (
+        lambda: ranged(0.0, math.inf, 1.0),
+        r"a range from 0.0 to inf by 1.0 has no end",
+    ),
+    "a range by nothing": (lambda: ranged(0.0, 1.0, 0.0), "and no step of 0"),
+    "an infinite axis": (
+        lambda: model([node("CumSum", ["x", "a"], ["y"])], initializers=[tensor("a", np.array(np.inf))]),
+        r"input 1 holds \[inf\]; whole numbers are taken there",
+    ),
+    "no axis": (
+        lambda: model([node("CumSum", ["x", "a"], ["y"])], initializers=[tensor("a", np.zeros(0, np.int64))]),
+        "input 1 has no elements; one is taken there",
+    ),
+    "a norm of power zero": (
+        lambda: model([node("GlobalLpPool", ["x"], ["y"], p=0)], [value("x", (1, 1, 4))]),
+        r"is malformed \(it divides by zero\)",
     ),
     "equation with two dots": (  # onnx's inference of shapes never ends on it
         lambda: model([node("Einsum", ["x"], ["y"], equation="ii..->j")], [value("x", (3, 3))]),

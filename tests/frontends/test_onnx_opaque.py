@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 from eqsat.errors import InputError
+from eqsat.frontends.onnx.read import opaque
 from eqsat.frontends.onnx.read.control import UNROLLED
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.read.recurrent import STEPS
@@ -185,6 +188,25 @@ def test_a_scan_is_written_out_in_both_directions() -> None:
     program = from_onnx(original)
     assert program.opaque() == []
     assert_computes_the_same(original, program)
+
+
+def test_nested_bodies_are_gone_through_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    bodies = opaque.subgraphs
+
+    def counted(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+        seen.append(node.op_type)
+        return bodies(node)
+
+    monkeypatch.setattr(opaque, "subgraphs", counted)
+    graph, nodes = helper.make_graph([node("Relu", ["x"], ["z"])], "g", [], [value("z", (2,))]), 1
+    for _ in range(6):
+        made = node("If", ["c"], ["z"], then_branch=graph, else_branch=graph)
+        graph, nodes = helper.make_graph([made], "g", [], [value("z", (2,))]), 2 * nodes + 1
+    made = model(list(graph.node), {"x": (2,)}, [value("z", (2,))])
+    made.graph.input.append(value("c", (), BOOL))
+    from_onnx(made)
+    assert len(seen) <= 6 * nodes
 
 
 def test_a_branch_that_depends_on_an_input_is_carried() -> None:

@@ -67,6 +67,8 @@ def test_faults_are_told_apart_by_cause_shrunk_and_saved(tmp_path: Path) -> None
     assert (told["cause"], list(told["outcomes"])) == (causes[0], ["fault"])
     saved.write_text(json.dumps(json.loads(saved.read_text()) | {"kept": [0, 2]}))
     assert printed("fuzz", "--again", saved) == "right\n"
+    other = save(saved.parent, OWN, 3, kept, {}, fault, [saved.with_suffix(".txt")])
+    assert other == saved.with_stem(f"{saved.stem}-again")
     saved.write_text("[]")
     assert "does not describe a case" in refusal("fuzz", "--again", saved)
     saved.write_bytes(b"\xff")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from eqsat.rule import rule
 
 HUGE = 10**400
 ARRAY = np.ones(2)
+
+ENDLESS = np.lib.stride_tricks.as_strided(ARRAY, (1 << 40,), (0,))
 
 PROGRAM = eqsat.trace(lambda x: x + 1, eqsat.spec(3))
 
@@ -46,7 +49,7 @@ def sized(sizes: Any) -> Any:
         (lambda: eqsat.optimize_dynamic(sized, {"\ud800": (2, 9)}), "in Unicode"),
         (lambda: eqsat.jit(lambda x: x, dynamic={"x": ("", None)}), "not empty"),
         (lambda: eqsat.prove(PROGRAM, PROGRAM, certify=ARRAY), "certify takes True or False"),  # type: ignore[arg-type]
-        (lambda: eqsat.prove(PROGRAM, PROGRAM, progress=3), "progress takes a function"),  # type: ignore[arg-type]
+        (lambda: eqsat.prove(PROGRAM, PROGRAM, progress=3), "progress 3: expected a function"),  # type: ignore[arg-type]
         (lambda: eqsat.prove(PROGRAM, PROGRAM, assume="x < n", sizes={"n": HUGE}), "a number beyond floats"),
         (lambda: eqsat.prove(PROGRAM, PROGRAM, assume="x < n", sizes={"n": 2.5}), "a whole number"),  # type: ignore[dict-item]
         (lambda: eqsat.optimize(PROGRAM, objective={"latency": HUGE}), "objective"),
@@ -59,11 +62,30 @@ def sized(sizes: Any) -> Any:
         (lambda: eqsat.Program(PROGRAM.inputs, PROGRAM.outputs, 3), "names takes a mapping"),  # type: ignore[arg-type]
         (lambda: eqsat.to_onnx(PROGRAM, "\ud800"), "no name of a file"),
         (lambda: eqsat.trace(lambda x: {1: x, "1": x + 1}, eqsat.spec(3)), "two outputs have one name"),
+        (lambda: eqsat.spec((2,), "(2,"), r"unsupported element type \(2,"),
+        (lambda: eqsat.spec((2,), "f4,("), r"unsupported element type f4,\("),
+        (lambda: eqsat.optimize(PROGRAM, rules=sys.stdout), "expected a list of rules"),  # type: ignore[arg-type]
+        (lambda: eqsat.optimize(PROGRAM, rules=ENDLESS), "expected a list of rules"),  # type: ignore[arg-type]
+        (lambda: eqsat.optimize(PROGRAM, rules="relu"), "expected a list of rules"),  # type: ignore[arg-type]
+        (lambda: eqsat.optimize(PROGRAM, progress=int), "a function of a stage and a fraction"),  # type: ignore[arg-type]
+        (lambda: eqsat.optimize(PROGRAM, progress=lambda: None), "a function of a stage and a fraction"),  # type: ignore[misc]
+        (lambda: eqsat.prove(PROGRAM, PROGRAM, progress=int), "a function of a stage and a share"),  # type: ignore[arg-type]
+        (lambda: eqsat.trace(np, eqsat.spec(3)), "a function is traced, got <module 'numpy'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_argument_is_named(call: Callable[[], object], said: str) -> None:
     with pytest.raises(InputError, match=said):
         call()
+
+
+def test_what_has_no_hash_is_named_with_its_type() -> None:
+    for value in (PROGRAM, (1, PROGRAM), [1]):
+        with pytest.raises(TypeError, match=r"jit: an argument holds a (Program|list), which may change"):
+            eqsat.jit(lambda x, y: x)(ARRAY, value)
+
+
+def test_a_module_is_passed_to_a_traced_function_as_it_is() -> None:
+    assert "exp" in str(eqsat.trace(lambda x, np: np.exp(x), eqsat.spec(3), np))
 
 
 @pytest.mark.parametrize(

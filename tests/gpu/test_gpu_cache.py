@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import resource
+import socket
+import tempfile
 import threading
 from pathlib import Path
 
@@ -11,6 +16,7 @@ import pytest
 from eqsat.errors import InputError
 from eqsat.extract.device import files as device_files
 from eqsat.extract.plan.plan import Kernel
+from eqsat.gpu.build.compilers import failed
 from eqsat.gpu.code import cache
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.run.choices import Chooser, Record
@@ -43,6 +49,85 @@ def test_a_damaged_file_is_built_again(damage: bytes | None) -> None:
         path.write_bytes(damage)
     assert cache.cached("kind", "key", ".so", build).read_text() == "kernel"
     assert build.times == (1 if damage is None else 2)
+
+
+def _special(path: Path, kind: str) -> None:
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "folder"])
+def test_nothing_but_a_file_is_read(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    with tempfile.TemporaryDirectory() as short:  # the names of sockets are limited
+        monkeypatch.setenv("EQSAT_CACHE_DIR", short)
+        build = Builder()
+        path = cache.cached("k", "key", ".so", build)
+        path.unlink()
+        _special(path, kind)
+        assert cache.cached("k", "key", ".so", build).read_text() == "kernel"
+        assert build.times == 2
+        cache.keep_text("t", "a", "text").unlink()
+        _special(Path(short, "t", "a"), kind)
+        assert cache.kept_text("t", "a") is None
+        assert cache.keep_text("t", "a", "other").read_text() == "other"
+        assert cache.kept_text("t", "a") == "other"
+
+
+def test_a_full_disk_of_the_cache_spoils_no_kernel(home: Path) -> None:
+    build = Builder()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept = cache._put
+
+    def put(path: Path, content: bytes, mode: int | None) -> Path:
+        if path.is_relative_to(home):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (3, hard))
+        try:
+            return kept(path, content, mode)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cache, "_put", put)
+        path = cache.cached("kind", "full", ".so", build)
+    assert path.read_text() == "kernel"
+    assert not path.is_relative_to(home)
+    assert cache.cached("kind", "full", ".so", build) == path
+    assert not list((home / "kind").iterdir())
+
+
+def test_a_full_disk_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(InputError, match="no room to compile a kernel"):
+        cache.cached("kind", "no room", ".so", full)
+    monkeypatch.setattr(cache, "_put", lambda path, content, mode: full(path))
+    with pytest.raises(InputError, match="no room to compile a kernel"):
+        cache.cached("kind", "no room", ".so", Builder())
+
+
+def test_a_compiler_without_room_is_quoted() -> None:
+    said = str(failed("text", ".cpp", "ld: final link failed: No space left on device\ncollect2: error: ld returned 1"))
+    assert said.startswith("a kernel does not compile: ld: final link failed: No space left on device (source ")
+
+
+def test_a_kernel_is_not_built_in_the_cache(home: Path) -> None:
+    built: list[Path] = []
+
+    def build(out: Path) -> None:
+        built.append(out)
+        out.write_text("kernel")
+
+    assert cache.cached("kind", "key", ".so", build).is_relative_to(home)
+    assert not built[0].is_relative_to(home)
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(home: Path) -> None:

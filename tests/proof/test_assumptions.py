@@ -179,6 +179,16 @@ def test_the_command_line_takes_assumptions_and_sizes(tmp_path: Path):
     assert (wrong.exit_code, wrong.stderr.count("\n")) == (3, 1)
 
 
+def test_what_is_equal_for_all_indices_is_equal_for_those_in_range():
+    """Of an index in bounds each comparison is a case, and a maximum of a choice has too many of them."""
+    given = eqsat.spec((7, 5)), eqsat.spec((3,), "int64")
+    outside = eqsat.trace(lambda x, i: eqsat.take(eqsat.relu(x), i, 0), *given)
+    inside = eqsat.trace(lambda x, i: eqsat.relu(eqsat.take(x, i, 0)), *given)
+    for assume in (None, "0 <= i < 7"):
+        proof = eqsat.prove(outside, inside, time_limit=6, assume=assume)
+        assert proof.verdict == "proved", str(proof)
+
+
 def test_bounds_of_nothing_are_infinite():
     assert Bounds() == Bounds(-math.inf, math.inf)
 

@@ -99,7 +99,7 @@ def bench(
     - `eqsat bench --suite full --minutes 60 --models models/ -o report/`
     """
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import check_files
+    from eqsat.cli.shared.output import check_files, device_file
     from eqsat.cli.shared.race import race, show_race
     from eqsat.cli.shared.search import load, optimise
 
@@ -115,7 +115,7 @@ def bench(
     on = on or "numpy"
     if on == "checker":
         raise InputError("--on checker predicts times: it is for --suite")
-    check_files({str(model): model for model in models}, {"--json": json_file})
+    check_files({str(model): model for model in models}, {"--json": json_file}, device_file(device))
     if on == "onnxruntime":
         show_race(race(models, on, shape, rounds, threads, time_limit), json_file)
         return
@@ -162,7 +162,7 @@ def _run_suite(
     from eqsat.base.files import make_folder, write_text
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.options import parse_shapes
-    from eqsat.cli.shared.output import answer, check_kept, console, print_table, write_json
+    from eqsat.cli.shared.output import answer, check_kept, console, device_file, print_table, write_json
     from eqsat.suite.page import page
     from eqsat.suite.parts import Asked
     from eqsat.suite.place import choose
@@ -179,7 +179,7 @@ def _run_suite(
     asked = Asked(choose(on, device), size, models, parse_shapes(shape), tuple(match or ()))
     minutes = _MINUTES[on] if minutes is None else minutes
     make_folder(folder)
-    check_kept(models, folder, (RESULTS, FILE, PAGE), json_file)
+    check_kept(models, folder, (RESULTS, FILE, PAGE), json_file, device_file(device))
     made: dict[str, Any] = {}
     shown: list[Table] = []
     with progress_bar("suite") as report:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import JsonFile, Shape
+from eqsat.cli.shared.options import JsonFile, Shape, output_file
 from eqsat.errors import InputError, missing, unknown
 
 _OPSET = 20
@@ -29,7 +29,11 @@ def calibrate(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE.json", help="Write the row there; by default it replaces the table's."
+            "--output",
+            "-o",
+            metavar="FILE.json",
+            parser=output_file,
+            help="Write the row there; by default it replaces the table's.",
         ),
     ] = None,
     measurements: Annotated[
@@ -63,18 +67,21 @@ def calibrate(
     - `eqsat calibrate --from report/`
     - `eqsat calibrate --device cpu`, then `eqsat calibrate --device cpu --report models/`
     """
-    from eqsat.cli.shared.output import answer, check_files, console, keep_stdout
-    from eqsat.cli.shared.prices import compare_prices
+    from eqsat.cli.shared.output import answer, check_files, check_kept, console, keep_stdout
+    from eqsat.cli.shared.prices import compare_prices, models_at
     from eqsat.extract.device import files as device_files
     from eqsat.extract.device.table import DEVICES
     from eqsat.extract.plan.calibrate import fit
     from eqsat.extract.plan.operators import executed
     from eqsat.suite.fitted import measured
     from eqsat.suite.fitted import priced as named
+    from eqsat.suite.report import FILE
 
     outputs = {"--output": output, "--json": json_file}
     keep_stdout({"--output": output})
-    check_files({"--report": report}, outputs, {"--measurements": measurements})
+    fitted = suite_report / FILE if suite_report is not None else None
+    check_files({"--report": report}, outputs, {"--measurements": measurements, "--from": fitted})
+    check_kept(models_at(report), None, (), json_file)
     if report is not None:
         compare_prices(report, "cpu" if device == "auto" else device, shape, json_file)
         return

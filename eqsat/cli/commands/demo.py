@@ -39,18 +39,20 @@ def demo(
     import eqsat
     from eqsat.base.files import make_folder
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import answer, console, nearest, print_table
+    from eqsat.cli.shared.output import answer, check_kept, console, device_file, nearest, print_table
     from eqsat.cli.shared.search import resolved
     from eqsat.suite.motivating import PROGRAMS
 
     for name in names or ():
         if name not in PROGRAMS:
             raise InputError(f"no demo program is called {name!r}: {nearest(name, list(PROGRAMS))}")
+    chosen = list(dict.fromkeys(names)) if names else list(PROGRAMS)
+    saved = [f"{name}{kind}.onnx" for name in chosen for kind in ("", "-optimised")]
     if save is not None:
         make_folder(save)
+    check_kept((), save, saved, json_file, device_file(device), option="--save")
     device = resolved(device)
     reports: dict[str, dict[str, Any]] = {}
-    chosen = list(dict.fromkeys(names)) if names else list(PROGRAMS)
     with progress_bar("demo") as bar:
         for i, name in enumerate(chosen):
             bar(name, i / len(chosen))

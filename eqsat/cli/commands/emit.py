@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,22 +37,25 @@ def emit(
     - `eqsat emit model.onnx -o kernels/`
     - `eqsat emit model.onnx -o kernels/ --device h100 --as-written`
     """
-    from eqsat.cli.shared.output import answer, check_files, engineering
+    from eqsat.cli.shared.output import answer, check_files, device_file, engineering
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.errors import InputError
-    from eqsat.gpu.emit import FILES
+    from eqsat.gpu.emit import KNOWN
     from eqsat.gpu.emit import emit as write_folder
     from eqsat.pipeline.report import unknown_places
 
-    there = {f"{name} in --output": output / name for name in FILES if output.is_dir()}
-    check_files({"the model": model}, {**there, "--json": json_file}, {"--output": output})
+    def check(names: Sequence[str]) -> None:
+        there = {f"{name} in --output": output / name for name in names if output.is_dir()}
+        check_files({"the model": model}, {**there, "--json": json_file}, {"--output": output, **device_file(device)})
+
+    check(KNOWN)
     budget = begun(context, time_limit)
     program = load(model, shape, budget)
     if program.opaque():
         carried = ", ".join(f"{place['operator']} ({place['makes']})" for place in unknown_places(program))
         raise InputError(f"{model}: no kernel computes {carried}; replace it in the model")
     best = optimise(program, device, budget, numerics, rules=None if optimized else [])
-    manifest = write_folder(best.plan, best.report["device"], output, best.program)
+    manifest = write_folder(best.plan, best.report["device"], output, best.program, check)
     if answer(manifest, json_file):
         launches = sum("kernel" in step for step in manifest["steps"])
         sources = len({step["source"] for step in manifest["steps"] if "kernel" in step})

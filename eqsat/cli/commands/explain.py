@@ -53,7 +53,7 @@ def explain(
     """
     from eqsat.base.files import write_text
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.output import answer, check_files, keep_stdout, text_width
+    from eqsat.cli.shared.output import answer, check_files, device_file, keep_stdout, text_width
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.explain.narration import narration, streams
     from eqsat.pipeline.report import after_line
@@ -62,7 +62,9 @@ def explain(
         raise InputError("--html: the page is of the steps to a result; leave out --why-not")
     pair = _pair(why_not) if why_not is not None and "+" in why_not else None
     keep_stdout({"--html": html})
-    check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
+    check_files(
+        {"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file, **device_file(device)}
+    )
     budget = begun(context, time_limit)
     program = load(model, shape, budget, head=True)
     with budget.stage("rules"):

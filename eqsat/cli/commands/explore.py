@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import JsonFile, RulesFile, TimeLimit
+from eqsat.cli.shared.options import JsonFile, RulesFile, TimeLimit, output_file
 from eqsat.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def explore(
             "--count", "--forms", min=0, max=MOST_FORMS, help="Show at most so many distinct forms of the result."
         ),
     ] = 10,
-    dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="Write the e-graph for Graphviz.")] = None,
+    dot: Annotated[
+        Path | None, typer.Option("--dot", metavar="FILE", parser=output_file, help="Write the e-graph for Graphviz.")
+    ] = None,
     egraph: Annotated[
         str | None, typer.Option("--egraph", metavar="FILE", help="Write the e-graph as serialized e-graph JSON.")
     ] = None,
@@ -74,7 +76,7 @@ def explore(
     from eqsat.base.files import check_outputs, write_text
     from eqsat.base.interrupt import Interruptible
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.output import keep_stdout, write_json
+    from eqsat.cli.shared.output import device_file, keep_stdout, write_json
     from eqsat.egraph import files as egraph_files
     from eqsat.egraph.saturate import Limits
     from eqsat.extract.device.table import device as find_device
@@ -83,7 +85,9 @@ def explore(
     from eqsat.tracing.expression import parse
 
     keep_stdout({"--dot": dot})
-    check_outputs({"--rules": rules_file}, {"--dot": dot, "--egraph": egraph, "--json": json_file})
+    check_outputs(
+        {"--rules": rules_file, **device_file(*(device or ()))}, {"--dot": dot, "--egraph": egraph, "--json": json_file}
+    )
     names = list(dict.fromkeys(find_device(name).name for name in device or DEVICES))
     if expression.endswith(".onnx") and os.path.isfile(expression):
         raise InputError(f"{expression}: is a file; give an expression, as in relu(X @ A), or use `eqsat explain`")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, Numerics, Optimized, Shape, TimeLimit
+from eqsat.cli.shared.options import Device, JsonFile, Numerics, Optimized, Shape, TimeLimit, output_file
 from eqsat.errors import InputError
 from eqsat.gpu.table.limits import OPERANDS, Operands
 
@@ -130,7 +130,9 @@ def source(
     whole: Annotated[
         bool, typer.Option("--whole", help="With the text of the headers in place of the includes.")
     ] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", parser=output_file, help="Write it there.")
+    ] = None,
     optimized: Optimized = True,
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
@@ -147,12 +149,12 @@ def source(
     - `eqsat kernels source model.onnx --kernel 3 --device h100 --whole -o kernel3.cu`
     """
     from eqsat.base.files import write_text
-    from eqsat.cli.shared.output import answer, check_files
+    from eqsat.cli.shared.output import answer, check_files, device_file
     from eqsat.cli.shared.search import load, optimise, resolved
     from eqsat.gpu.run.cupy_runtime import inlined
 
     model = Path(name) if name.endswith(".onnx") else None
-    check_files({"the model": model}, {"--output": output, "--json": json_file})
+    check_files({"the model": model}, {"--output": output, "--json": json_file}, device_file(device))
     device = resolved(device)
     if model is not None:
         best = optimise(load(model, shape), device, time_limit, numerics, rules=None if optimized else [])

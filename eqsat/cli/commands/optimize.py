@@ -23,6 +23,7 @@ from eqsat.cli.shared.options import (
     ShapeOrRange,
     TimeLimit,
     Tune,
+    output_file,
 )
 from eqsat.errors import InputError
 
@@ -43,7 +44,10 @@ def optimize(
     context: typer.Context,
     model: ModelFile,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT.onnx", help="Write the program found, as ONNX.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT.onnx", parser=output_file, help="Write the program found, as ONNX."
+        ),
     ] = None,
     certificate: Certificate = None,
     device: Device = "mi300x",
@@ -127,7 +131,7 @@ def optimize(
     from eqsat.cli.commands.rules import select
     from eqsat.cli.shared.alternatives import alternative_paths, copying_early, write_alternatives, write_program
     from eqsat.cli.shared.certificates import certify
-    from eqsat.cli.shared.output import check_files, keep_stdout
+    from eqsat.cli.shared.output import check_files, data_of, device_file, keep_stdout
     from eqsat.cli.shared.search import begun, load, optimise, optimise_dynamic, require_fixed, stays_dynamic
     from eqsat.cli.shared.tuning import check_tunable, tune_result
     from eqsat.pipeline.optimize import prepare
@@ -136,10 +140,11 @@ def optimize(
 
     budget = begun(context, time_limit)
     outputs = {"--output": output, "--certificate": certificate, "--html": html, "--json": json_file}
-    others = {"--inputs": inputs, "--rules": rules_file}
+    others = {"--inputs": inputs, "--rules": rules_file, **device_file(device)}
     keep_stdout({"--output": output, "--certificate": certificate, "--html": html})
     _check_output(output, certificate)
-    check_files({"the model": model}, {**outputs, **alternative_paths(output, top)}, others)
+    plans = alternative_paths(output, top)
+    check_files({"the model": model}, {**outputs, **plans}, others, data_of({"--output": output, **plans}))
     Objective.of(objective)
     check_tunable(tune, device)
     with budget.stage("rules"):
@@ -158,7 +163,7 @@ def optimize(
         require_fixed(model, [option for option, given in fixed_only.items() if given])
         if buckets:
             named = _bucket_files(model, shape, output, html)
-            check_files({"the model": model}, {"--json": json_file, **named}, others)
+            check_files({"the model": model}, {"--json": json_file, **named}, others, data_of(named))
         _start_searching(model, rules, memory_limit, budget)
         dynamic = optimise_dynamic(model, shape, device, budget, numerics, rules, memory_limit, buckets)
         _tell_dynamic(dynamic, model, output, html, json_file, explain, buckets)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.shared.options import Certificate, JsonFile, Shape, TimeLimit, parse_shapes
+from eqsat.cli.shared.options import Certificate, JsonFile, Shape, TimeLimit, output_file, parse_shapes
 from eqsat.errors import InputError
 
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 2}
@@ -34,7 +34,12 @@ def prove(
     ] = None,
     counterexample: Annotated[
         Path | None,
-        typer.Option("--counterexample", metavar="X.npz", help="Where to write inputs on which the programs differ."),
+        typer.Option(
+            "--counterexample",
+            metavar="X.npz",
+            parser=output_file,
+            help="Where to write inputs on which the programs differ.",
+        ),
     ] = None,
     certificate: Certificate = None,
     json_file: JsonFile = None,

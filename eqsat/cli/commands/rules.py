@@ -223,12 +223,14 @@ def check(
 
     Examples: `eqsat rules check --prove-guards`, `eqsat rules check divide-by-constant --held 1000`
     """
+    from eqsat.base.files import check_outputs
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.output import answer, console, print_table
     from eqsat.evidence import user_rules
     from eqsat.evidence.judge import judge
     from eqsat.rules import ALL, EXPLORING
 
+    check_outputs({"--rules": file}, {"--json": json_file})
     if file is not None:
         rows = user_rules.read(file)
     else:

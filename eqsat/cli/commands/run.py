@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Optimized, Shape, TimeLimit, Tune
+from eqsat.cli.shared.options import (
+    Device,
+    JsonFile,
+    ModelFile,
+    Numerics,
+    Optimized,
+    Shape,
+    TimeLimit,
+    Tune,
+    output_file,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +37,8 @@ def run(
         typer.Option("--inputs", "-i", metavar="X.npz", help="Input arrays by name; without it they are random."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="Y.npz", help="Write the output arrays by name.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="Y.npz", parser=output_file, help="Write the output arrays by name."),
     ] = None,
     on: Annotated[Literal["numpy", "gpu", "simt"], typer.Option("--on", help="What computes.")] = "numpy",
     optimized: Optimized = False,
@@ -54,12 +65,14 @@ def run(
 
     from eqsat.check.inputs import random_inputs
     from eqsat.cli.shared.arrays import read_arrays, write_arrays
-    from eqsat.cli.shared.output import answer, check_files, console, engineering, keep_stdout
+    from eqsat.cli.shared.output import answer, check_files, console, device_file, engineering, keep_stdout
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.cli.shared.tuning import as_json, check_tunable, print_tuning, tune_result
 
     keep_stdout({"--output": output})
-    check_files({"the model": model}, {"--output": output, "--json": json_file}, {"--inputs": inputs})
+    check_files(
+        {"the model": model}, {"--output": output, "--json": json_file}, {"--inputs": inputs, **device_file(device)}
+    )
     check_tunable(tune, device, on)
     budget = begun(context, time_limit)
     program = load(model, shape, budget)

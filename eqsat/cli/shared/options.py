@@ -29,6 +29,13 @@ def _json_target(given: str | None) -> str | None:
     return given
 
 
+def output_file(given: str | Path) -> Path:
+    """The file that an option names, unless the name ends like that of a folder: a `Path` would not tell."""
+    from eqsat.base.files import file_path
+
+    return file_path(given)
+
+
 ModelFile = Annotated[Path, typer.Argument(metavar="IN.onnx", help="The program: an ONNX file.", show_default=False)]
 JsonFile = Annotated[
     str | None,
@@ -104,10 +111,16 @@ Cluster = Annotated[
 ]
 Certificate = Annotated[
     Path | None,
-    typer.Option("--certificate", metavar="C.proof", help="Where to write a proof that `eqsat verify` checks."),
+    typer.Option(
+        "--certificate",
+        metavar="C.proof",
+        parser=output_file,
+        help="Where to write a proof that `eqsat verify` checks.",
+    ),
 ]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
+    Path | None,
+    typer.Option("--html", metavar="FILE", parser=output_file, help="Write a page: before and after, costs, steps."),
 ]
 Optimized = Annotated[
     bool, typer.Option("--optimize/--as-written", help="The program found by the optimiser, or as it stands.")

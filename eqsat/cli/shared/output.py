@@ -21,7 +21,10 @@ PIPED_WIDTH = 140
 
 
 def check_files(
-    models: Mapping[str, Path | None], outputs: Mapping[str, Target | None], others: Mapping[str, Target | None] = {}
+    models: Mapping[str, Path | None],
+    outputs: Mapping[str, Target | None],
+    others: Mapping[str, Target | None] = {},
+    perhaps: Mapping[str, Target | None] = {},
 ) -> None:
     """As `eqsat.base.files.check_outputs`, with the external data files of models as further inputs.
 
@@ -29,34 +32,53 @@ def check_files(
 
     Args:
         models, others: the files that a command reads, by their names in messages.
-        outputs: the files that it writes.
+        outputs, perhaps: the files that it writes.
     """
     inputs: dict[str, Target | None] = {**models, **others}
     for path in inputs.values():
         if path is not None:
             keep_pipe(Path(path))
-    if any(path is not None and os.path.isfile(path) for path in outputs.values()):
+    if any(path is not None and os.path.isfile(path) for path in [*outputs.values(), *perhaps.values()]):
         from eqsat.frontends.onnx.file.load import external_files
 
         for name, model in models.items():
             if model is not None and model.is_file():
                 inputs |= {f"the data of {name}, {path.name!r}": path for path in external_files(model)}
-    check_outputs(inputs, outputs)
+    check_outputs(inputs, outputs, perhaps)
 
 
-def check_kept(models: Iterable[Path], folder: Path | None, names: Sequence[str], json_file: str | None) -> None:
+def data_of(models: Mapping[str, Path | None]) -> dict[str, Target | None]:
+    """The files beside models that are to be written which large ones keep their constants in."""
+    return {f"the data of {name}": f"{path}.data" for name, path in models.items() if path is not None}
+
+
+def device_file(*names: str) -> dict[str, Target | None]:
+    """The files that give devices their figures, by their names in messages."""
+    return {f"--device {name}": name for name in names if name.endswith(".json")}
+
+
+def check_kept(
+    models: Iterable[Path],
+    folder: Path | None,
+    names: Sequence[str],
+    json_file: str | None,
+    others: Mapping[str, Target | None] = {},
+    option: str = "--output",
+) -> None:
     """As `check_files`, for commands that take models which may be broken, and keep files in a folder.
 
     Args:
         folder: where files of these names are kept, if anywhere; it exists.
+        others: further files that are read, by their names in messages.
+        option: gives the folder.
     """
-    outputs = {f"{name} in --output": folder / name for name in names} if folder is not None else {}
+    outputs = {f"{name} in {option}": folder / name for name in names} if folder is not None else {}
     written: dict[str, Target | None] = {**outputs, "--json": json_file}
-    inputs: dict[str, Target | None] = {}
+    inputs = dict(others)
     if any(path is not None and os.path.isfile(path) for path in written.values()):
         from eqsat.frontends.onnx.file.load import files_of
 
-        inputs = {f"a file of {model}, {path.name!r}": path for model in models for path in files_of(model)}
+        inputs |= {f"a file of {model}, {path.name!r}": path for model in models for path in files_of(model)}
     check_outputs(inputs, written)
 
 

@@ -52,6 +52,13 @@ def compare_prices(models: Path, device: str, shape: Sequence[str] | None, json_
     )
 
 
+def models_at(place: Path | None) -> list[Path]:
+    """The models that a path means: all of a folder, or the file itself."""
+    if place is None:
+        return []
+    return sorted(place.glob("*.onnx")) if place.is_dir() else [place]
+
+
 def _report(models: Path, device: str, shape: Sequence[str] | None) -> dict[str, Any]:
     from eqsat.base.progress_bar import progress_bar
     from eqsat.errors import EqsatError
@@ -64,7 +71,7 @@ def _report(models: Path, device: str, shape: Sequence[str] | None) -> dict[str,
     runtime = installed(row.runtime) if row.runtime else None
     if not isinstance(runtime, OnnxRuntime):
         raise InputError(f"--report: no runtime here executes operators for {row.name}; use --device cpu")
-    files = sorted(models.glob("*.onnx")) if models.is_dir() else [models]
+    files = models_at(models)
     found: list[Operator] = []
     left_out: dict[str, str] = {}
     with progress_bar("profiling") as report:

@@ -125,14 +125,16 @@ def _shrunk(found: Found, files: Mapping[str, str], output: Path | None) -> list
     Args:
         files: digests of the models to cut pieces from, by path.
     """
+    from eqsat.frontends.onnx.file.load import files_of
     from eqsat.fuzzing import search
 
+    read = [file for model in files for file in files_of(Path(model))]
     faults = []
     for (name, cause), (first, seen) in sorted(found.faults.items()):
         kept = search.shrunk(name, first, cause, files)
         faults.append({"kind": name, "cause": cause, "seed": first, "steps": kept, "text": seen.text})
         if output is not None:
-            faults[-1]["file"] = str(search.save(output, name, first, kept, files, seen))
+            faults[-1]["file"] = str(search.save(output, name, first, kept, files, seen, read))
     return faults
 
 

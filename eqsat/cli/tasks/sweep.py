@@ -74,10 +74,10 @@ def sweep(
     - `eqsat sweep models/*.onnx -o new/ --against out/`
     - `eqsat sweep models/*.onnx -o out/ --on tcp://scheduler:8786`
     """
-    from eqsat.base.files import make_folder, write_text
+    from eqsat.base.files import check_outputs, make_folder, write_text
     from eqsat.base.memory_limit import memory_limit as machine_memory
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import answer, check_kept, console, write_json
+    from eqsat.cli.shared.output import answer, check_kept, console, device_file, write_json
     from eqsat.extract.device.table import device
     from eqsat.language.rule import Policy
     from eqsat.runs.run import run
@@ -101,7 +101,8 @@ def sweep(
     count = workers or os.cpu_count() or 1
     memory = int(memory_limit * 1e9) if memory_limit is not None else max(_LEAST_MEMORY, machine_memory(None) // count)
     asked = list(tasks(files, chosen, policies, sizes, time_limit, memory))
-    check_kept(files.values(), output, (RESULTS, FILE, PAGE), json_file)
+    check_kept(files.values(), output, (RESULTS, FILE, PAGE), json_file, device_file(*chosen))
+    check_outputs({"--against": against / FILE if against is not None else None}, {"--json": json_file})
     found: dict[str, Row] = {}
     known = 0
     with Store(output / RESULTS) as store, progress_bar("sweep") as report:

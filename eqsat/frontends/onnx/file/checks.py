@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import function_key, subgraphs
+from eqsat.program.sizes import LARGEST
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -25,6 +26,20 @@ MOST_CALLS = 100
 
 DEEPEST = 24
 """Deepest nesting of bodies; protobuf itself reads at most 100 nested messages, three for each body."""
+
+_INT = 2  # AttributeProto.AttributeType.INT
+
+_LEAST = {
+    "blocksize": 1,
+    "dilations": 1,
+    "group": 1,
+    "kernel_shape": 1,
+    "num_groups": 1,
+    "output_padding": 0,
+    "pads": -LARGEST,
+    "strides": 1,
+}
+"""The least number in attributes of any operator that count something."""
 
 _MOST_PARTS = 1 << 10
 """Parts that an operator may make beyond its outputs."""
@@ -50,6 +65,10 @@ def check_node(node: NodeProto, schema: OpSchema) -> None:
         if attribute.type != kind and not attribute.ref_attr_name:
             met, wanted = _type_name(attribute.type), _type_name(kind)
             raise InputError(f"attribute '{name}' is {met}, the ONNX operator takes {wanted}")
+    for name in given.keys() & _LEAST.keys():
+        for number in (given[name].i,) if given[name].type == _INT else given[name].ints:
+            if not _LEAST[name] <= number <= LARGEST:
+                raise InputError(f"attribute '{name}' holds {number}; {_LEAST[name]} to {LARGEST} are taken there")
     parts = given.get("num_outputs")
     if parts is not None and not len(node.output) <= parts.i <= len(node.output) + _MOST_PARTS:
         # With fewer, onnx's shape inference ends the process; with many more, all are listed to leave most out.

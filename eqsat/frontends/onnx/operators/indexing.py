@@ -148,7 +148,7 @@ def _top_k(node: Node) -> list[Term]:
     """The k largest (or smallest) elements in order, and their places: of equal elements, the first comes first. A NaN
     is larger than any number, as in onnxruntime and the standard's reference."""
     x = node.input(0)
-    k = node.attr("k") if node.version < 10 else node.scalar(1)
+    k = node.attr("k") if node.version < 10 else node.whole(1)
     axis = ops.axis_of(node.attr("axis", -1), x.ndim)
     count, largest = x.shape[axis], node.attr("largest", 1)
     if not 0 < k <= count or (k > 1 and count > _RANKED):
@@ -197,7 +197,7 @@ def _ranked(x: Term, axis: int, k: int, largest: bool) -> Term:
 
 def _cum_sum(node: Node) -> Term:
     """A running sum; an exclusive one is that of the elements before."""
-    x, axis = node.input(0), node.scalar(1)
+    x, axis = node.input(0), node.whole(1)
     axis = ops.axis_of(int(axis), x.ndim)
     n = x.shape[axis]
     if n <= 1:

@@ -199,7 +199,7 @@ def _pad_by_gather(node: Node, x: Term, lo: list[int], hi: list[int], mode: Any)
 def _depth_to_space(node: Node) -> Term:
     """x[n, c b b, h, w] to [n, c, h b, w b]; mode DCR: the blocks lie outside c, CRD: inside."""
     x, b = node.input(0), node.required("blocksize")
-    n, depth, h, w = x.shape
+    n, depth, h, w = node.dims(0, 4)
     c = depth // (b * b)
     if node.attr("mode", "DCR") == "DCR":
         apart, perm = (n, b, b, c, h, w), (0, 3, 4, 1, 5, 2)
@@ -213,14 +213,14 @@ def _space_to_depth(node: Node) -> Term:
     if node.attr("mode", "DCR") != "DCR":
         raise Declined(f"mode '{node.attr('mode')}'")
     x, b = node.input(0), node.required("blocksize")
-    n, c, h, w = x.shape
+    n, c, h, w = node.dims(0, 4)
     apart = ops.reshape(x, (n, c, h // b, b, w // b, b))
     return ops.reshape(ops.transpose(apart, (0, 3, 5, 1, 2, 4)), (n, b * b * c, h // b, w // b))
 
 
 def _trilu(node: Node) -> Term:
     """The upper or lower triangle of the last two axes, zero elsewhere."""
-    x, k = node.input(0), node.scalar(1, 0)
+    x, k = node.input(0), node.whole(1, 0)
     _check_folded(node, prod(x.shape[-2:]))
     ones = np.ones(x.shape[-2:], np.bool_)
     kept = np.triu(ones, k) if node.attr("upper", 1) else np.tril(ones, k)
@@ -230,7 +230,7 @@ def _trilu(node: Node) -> Term:
 
 def _one_hot(node: Node) -> Term:
     """indices[*s] to [*s with depth at axis]: values[1] where position equals index (modulo depth), else values[0]."""
-    indices, depth, values = node.input(0), int(node.scalar(1)), node.input(2)
+    indices, depth, values = node.input(0), node.whole(1), node.input(2)
     axis = ops.axis_of(node.attr("axis", -1), indices.ndim + 1)
     counted = wrapped(ops.cast(indices, "int64"), depth)
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
@@ -283,6 +283,10 @@ def _constant_of_shape(node: Node) -> Term:
 def _range(node: Node) -> Term:
     start, limit, delta = (node.scalar(i) for i in range(3))
     dtype = node.input(0).dtype
+    if not np.isfinite([start, limit, delta]).all() or delta == 0:
+        raise InputError(
+            f"a range from {start} to {limit} by {delta} has no end; give finite numbers, and no step of 0"
+        )
     count = max(int(np.ceil((limit - start) / delta)), 0)
     if dtype in INTS and (start, delta) == (0, 1) and count:
         return ops.iota((count,), 0, dtype)
@@ -296,7 +300,7 @@ def _range(node: Node) -> Term:
 def _eye_like(node: Node) -> Term:
     x, code = node.input(0), node.attr("dtype")
     dtype = x.dtype if code is None else _dtype(code)
-    rows, columns = x.shape
+    rows, columns = node.dims(0, 2)
     _check_folded(node, rows * columns)
     return ops.constant(np.eye(rows, columns, node.attr("k", 0), np_dtype(dtype)))
 

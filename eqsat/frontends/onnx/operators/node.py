@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array, is_float
-from eqsat.errors import InputError
+from eqsat.errors import InputError, ShapeError
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
 from eqsat.program.ir import evaluated
@@ -135,6 +135,12 @@ class Node:
         value = self.value(index)
         if value is not None and value.size > _MOST_INTS:
             raise InputError(f"input {index} has {value.size} elements; at most {_MOST_INTS} make sense there")
+        if (
+            value is not None
+            and value.dtype.kind == "f"
+            and not (np.isfinite(value) & (value == np.floor(value))).all()
+        ):
+            raise InputError(f"input {index} holds {value.reshape(-1)[:4].tolist()}; whole numbers are taken there")
         return None if value is None else tuple(int(v) for v in value.reshape(-1))
 
     def required_ints(self, index: int) -> tuple[int, ...]:
@@ -146,7 +152,23 @@ class Node:
     def scalar(self, index: int, default: Any = None) -> Any:
         """A parameter input of one element as a Python scalar."""
         value = self.value(index)
+        if value is not None and not value.size:
+            raise InputError(f"input {index} has no elements; one is taken there")
         return default if value is None else value.reshape(-1)[0].item()
+
+    def whole(self, index: int, default: Any = None) -> Any:
+        """A parameter input of one element as an integer."""
+        ints = self.ints(index)
+        if ints == ():
+            raise InputError(f"input {index} has no elements; one is taken there")
+        return default if ints is None else ints[0]
+
+    def dims(self, index: int, count: int) -> tuple[int, ...]:
+        """The dims of an input that must have so many."""
+        shape = self.input(index).shape
+        if len(shape) != count:
+            raise ShapeError(f"{self.op} takes an array of {count} dims, got {list(shape)}")
+        return shape
 
     def wants(self, index: int) -> bool:
         return index < len(self.wanted) and self.wanted[index]

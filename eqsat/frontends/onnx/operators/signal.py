@@ -24,8 +24,8 @@ def _waves(n: int, bins: int) -> Array:
 def _dft(node: Node) -> Term:
     """x[..., n, ..., 1 or 2] to [..., bins, ..., 2]: a signal, cut or padded with zeros, times the waves."""
     x = node.input(0)
-    axis = ops.axis_of(node.attr("axis", 1) if node.version < 20 else node.scalar(2, -2), x.ndim)
-    n = int(node.scalar(1, x.shape[axis]))
+    axis = ops.axis_of(node.attr("axis", 1) if node.version < 20 else node.whole(2, -2), x.ndim)
+    n = node.whole(1, x.shape[axis])
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     parts = x.shape[-1]
     if axis == x.ndim - 1 or parts not in (1, 2) or (onesided and (inverse or parts == 2)):
@@ -47,11 +47,11 @@ def _dft(node: Node) -> Term:
 
 def _stft(node: Node) -> Term:
     """signal[b, t] or [b, t, 1] to [b, frames, bins, 2]: a convolution with waves in the window."""
-    signal, step, window = node.input(0), int(node.scalar(1)), node.optional(2)
+    signal, step, window = node.input(0), node.whole(1), node.optional(2)
     if signal.ndim not in (2, 3) or (signal.ndim == 3 and signal.shape[2] != 1):
         raise Declined("a complex signal")
     batch, length = signal.shape[:2]
-    n = int(node.scalar(3, length if window is None else window.size))
+    n = node.whole(3, length if window is None else window.size)
     if not 0 < n <= _LENGTH or step < 1:
         raise Declined("long frames")
     if n > length or (window is not None and window.shape != (n,)):

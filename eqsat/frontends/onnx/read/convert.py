@@ -356,9 +356,12 @@ class Converter:
 
     def _by_body(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By its body in the ONNX standard, if everything in that becomes terms."""
-        if schema is None or any(isinstance(env[name], np.ndarray) for name in reads(node)):
+        if schema is None:
             return None
-        body = function_body(schema, node, self.opsets[schema.domain], self._types(node, env))
+        read = {name: env[name] for name in reads(node)}
+        if any(isinstance(value, np.ndarray) for value in read.values()):
+            return None
+        body = function_body(schema, node, self.opsets[schema.domain], _types(read))
         if body is None:
             return None
         opsets = {entry.domain: entry.version for entry in body.opset_import} or self.opsets
@@ -384,11 +387,11 @@ class Converter:
             return self._converted(node, env)
         opsets = self._export_opsets()
         node = without_zeros(node, lambda name: self._is_zero(env[name]))
-        parameters = {name: value for name in reads(node) if (value := self._parameter(env[name])) is not None}
+        read = {name: env[name] for name in reads(node)}
+        parameters = {name: value for name, given in read.items() if (value := self._parameter(given)) is not None}
         first: dict[Value, str] = {}
-        terms = [name for name in reads(node) if isinstance(env[name], Term)]
-        same = {name: first.setdefault(env[name], name) for name in terms}
-        spec, taken = one_node(node, opsets, self._types(node, env), parameters, same)
+        same = {name: first.setdefault(value, name) for name, value in read.items() if isinstance(value, Term)}
+        spec, taken = one_node(node, opsets, _types(read), parameters, same)
         outputs = self._output_types(node, spec)
         args = [env[name] for name in taken]
         return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
@@ -402,7 +405,7 @@ class Converter:
         from onnx import version_converter
 
         opset = self.opsets[""]
-        spec, taken = one_node(node, self.opsets, self._types(node, env), {})
+        spec, taken = one_node(node, self.opsets, _types({name: env[name] for name in reads(node)}), {})
         try:
             if any(True for _ in subgraphs(node)):
                 raise RuntimeError("a body")
@@ -456,9 +459,10 @@ class Converter:
             return None
         return self._constant(value)
 
-    def _types(self, node: NodeProto, env: Env) -> dict[str, Declared]:
-        values = {name: env[name] for name in reads(node)}
-        return {n: Declared(n, CODE_OF_DTYPE[v.dtype], v.shape) for n, v in values.items() if isinstance(v, Term)}
+
+def _types(values: Env) -> dict[str, Declared]:
+    """The static types of values that programs hold."""
+    return {n: Declared(n, CODE_OF_DTYPE[v.dtype], v.shape) for n, v in values.items() if isinstance(v, Term)}
 
 
 def _row(node: NodeProto, schema: OpSchema | None) -> tuple[Row | None, int]:

@@ -373,21 +373,18 @@ def _rename_body(body: GraphProto, outer: Mapping[str, str], fresh: Callable[[],
     del body.value_info[:]
 
 
-def _captured(node: NodeProto) -> Iterator[str]:
-    """Names that the node's bodies read from outside."""
-    for body in subgraphs(node):
+def reads(node: NodeProto) -> list[str]:
+    """Every name that the node and its bodies read from outside, each once.
+
+    Each body gives a name to the one around it once, however often it reads it: else nested bodies take long.
+    """
+    found = dict.fromkeys(node.input)
+    for body in subgraphs(node) if node.attribute else ():
         own = {value.name for value in [*body.input, *body.initializer]}
         for inner in body.node:
-            yield from (name for name in [*inner.input, *_captured(inner)] if name and name not in own)
+            found.update((name, None) for name in reads(inner) if name not in own)
             own.update(inner.output)
-        yield from (value.name for value in body.output if value.name not in own)
-
-
-def reads(node: NodeProto) -> list[str]:
-    """Every name that the node and its bodies read from outside, each once."""
-    found = dict.fromkeys(node.input)
-    if node.attribute:
-        found.update(dict.fromkeys(_captured(node)))
+        found.update((value.name, None) for value in body.output if value.name not in own)
     found.pop("", None)
     return list(found)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from eqsat.base.files import replacing
+from eqsat.base.files import file_path, replacing
 from eqsat.base.mapped import blocks
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError
@@ -38,7 +38,7 @@ def store(model: ModelProto, constants: Sequence[tuple[str, Array]], path: str |
     Files appear complete or not at all. With more than `RETURNED_BYTES` of constants, the returned model only refers to
     them in the files (ONNX IR, "External Tensor Data").
     """
-    target = None if path is None else Path(path)
+    target = None if path is None else file_path(path)
     packed = [(name, array) for name, array in constants if array.dtype.name in PACKED]
     model.graph.initializer.extend(make_tensor(array, name) for name, array in packed)
     constants = [(name, array) for name, array in constants if array.dtype.name not in PACKED]
