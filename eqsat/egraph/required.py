@@ -61,10 +61,11 @@ def needs_of(snapshot: Snapshot, derivation: Derivation) -> Needs:
     return Needs(required_of_roots(snapshot, of), of, _from_the_roots(snapshot, chosen))
 
 
-def joined_needs(snapshot: Snapshot, every: Needs, derivations: Sequence[Derivation]) -> Needs:
-    """What every derivation needs, and the classes that any of these `derivations` computes."""
+def needs_of_good(snapshot: Snapshot, best: Derivation) -> Needs:
+    """What every derivation needs, and the classes that the program as it was written computes, or the best one."""
+    every = needs_of_all(snapshot)
     classes = every.classes
-    for derivation in derivations:
+    for derivation in (as_written(snapshot), best):
         classes |= needs_of(snapshot, derivation).classes
     return Needs(classes, every.of, every.order)
 

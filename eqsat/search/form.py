@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.egraph.required import of_fewest_products
+from eqsat.egraph.required import needs_of_all, needs_of_good, of_fewest_products
 from eqsat.egraph.saturate import Limits, saturate, stated
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
@@ -384,7 +384,8 @@ def _regrouping(sought: Sought, best: Solved) -> float:
 
 
 def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: Solved) -> Solved:
-    """The cheapest cover by the kernels that the other guess at their leaves keeps, where that is cheaper.
+    """The cheapest cover by the kernels that the other guess at their leaves keeps, and by kernels of several outputs
+    that good programs compute, where that is cheaper.
 
     Its bound is on covers by these and on those by the kernels that were kept before. The search among these is carried
     on only where their bound leaves room for a cheaper one.
@@ -392,7 +393,7 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
     first = best.cover
     found = first.stats["candidates"]
     left = deadline.left()
-    if not found["crowded"] or not left or not sought.asked.device.fuses:
+    if not left or not sought.asked.device.fuses or not (found["crowded"] or _joins_more(best)):
         return best
     again = first
     if not found["stopped"]:
@@ -409,6 +410,12 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
         return replace(best, cover=first)
     bound = min(again.lower_bound, first.lower_bound)
     return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
+
+
+def _joins_more(best: Solved) -> bool:
+    """Whether the program as it was written, or the best one, computes values that other programs do not need."""
+    snapshot = best.snapshot
+    return needs_of_good(snapshot, best.cover.derivation).classes != needs_of_all(snapshot).classes
 
 
 def _covered_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
