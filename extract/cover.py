@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eqsat.egraph.required import Derivation, needs_of, needs_of_all, needs_of_good
+from eqsat.egraph.required import Derivation, Needs, needs_of, needs_of_all
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.extract.cover_problem import CoverProblem
 from eqsat.extract.device.table import Device
@@ -128,6 +128,7 @@ def cover(
     brief: bool = False,
     quick_seconds: float | None = None,
     close: bool = False,
+    joined: Needs | None = None,
 ) -> CoverResult:
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds, `enumeration_share` of them for the
     kernels to choose from.
@@ -135,11 +136,12 @@ def cover(
     With `exact`, kernels are priced with sums in a fixed order. `known` are good covers of e-graphs that the snapshot
     grew from: the result costs no more than any of them, and kernels of the program as written are taken from them.
     Without any, the program as written takes their place. `before` is a cover of the same snapshot: its kernels tell
-    what each class costs as a leaf, which is a launch otherwise, of which classes to seek others, and which to join.
+    what each class costs as a leaf, which is a launch otherwise, and of which classes to seek others.
     `operators` are what a runtime executes as one in a program as written. With `brief`, the search ends at a glance
     where a limit dropped kernels: a cover with this one `before` it has others, and `settled` carries this search on.
     `quick_seconds` is the time that the search for all kernels takes within `QUICK` limits. When only as much is left,
     the other kernels are sought within them. With `close`, a cover close to the cheapest by these kernels is enough.
+    Kernels of several outputs write what all programs need, or what `joined` has.
 
     Raises:
         InputError: the device is unknown.
@@ -162,8 +164,7 @@ def cover(
         chains, guessed = before.chains(start + GUESS_SHARE * time_limit, should_stop)
         made = before.problem.found.made
         among = before.problem.found.promising(DETOUR * before.cost, NEAREST)
-    joined = every if before is None else needs_of_good(snapshot, before.derivation)
-    how = joined, exact, chains, made, in_a_hurry, among
+    how = joined or every, exact, chains, made, in_a_hurry, among
     found = enumerate_candidates(snapshot, row, limits, late, None, *how)
     given, more = _carried(known, snapshot, found)
     if not _as_written(snapshot) and not (known and late()):  # groups from rewriting change the best

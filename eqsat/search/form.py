@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.egraph.required import needs_of_all, needs_of_good, of_fewest_products
+from eqsat.egraph.required import Needs, needs_of_all, needs_of_good, of_fewest_products
 from eqsat.egraph.saturate import Limits, saturate, stated
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
@@ -221,8 +221,9 @@ def _second_look(
     """The cheapest cover of a form with further groups, and with all kernels."""
     grouped = run.run(REGROUP, deadline.left(), look.sought, look.written, look.first, prefetch)
     second = run.run(SECOND_LOOK, deadline.left(), look.sought, look.written, grouped)
-    best = run.run(LOOK_ALONE, deadline.left(), look.sought, second)
-    for solved in (look.first, grouped, second, best):
+    alone = run.run(LOOK_ALONE, deadline.left(), look.sought, second)
+    best = run.run(LOOK_JOINED, deadline.left(), look.sought, look.written, alone)
+    for solved in (look.first, grouped, second, alone, best):
         solved.cover.forget()
     return look.found(best, run)
 
@@ -304,9 +305,10 @@ def _covered(
     brief: bool = False,
     quick_seconds: float | None = None,
     close: bool = False,
+    joined: Needs | None = None,
 ) -> CoverResult:
     asked = sought.asked
-    looks = enumeration_share, brief, quick_seconds, close
+    looks = enumeration_share, brief, quick_seconds, close, joined
     given = deadline.left(), cuts, deadline.stopped, asked.exact, known, before, executed, *looks
     found = cover(snapshot, asked.device, *given)
     kernels = found.stats["candidates"]
@@ -384,8 +386,7 @@ def _regrouping(sought: Sought, best: Solved) -> float:
 
 
 def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: Solved) -> Solved:
-    """The cheapest cover by the kernels that the other guess at their leaves keeps, and by kernels of several outputs
-    that good programs compute, where that is cheaper.
+    """The cheapest cover by the kernels that the other guess at their leaves keeps, where that is cheaper.
 
     Its bound is on covers by these and on those by the kernels that were kept before. The search among these is carried
     on only where their bound leaves room for a cheaper one.
@@ -393,7 +394,7 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
     first = best.cover
     found = first.stats["candidates"]
     left = deadline.left()
-    if not left or not sought.asked.device.fuses or not (found["crowded"] or _joins_more(best)):
+    if not found["crowded"] or not left or not sought.asked.device.fuses:
         return best
     again = first
     if not found["stopped"]:
@@ -410,12 +411,6 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
         return replace(best, cover=first)
     bound = min(again.lower_bound, first.lower_bound)
     return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
-
-
-def _joins_more(best: Solved) -> bool:
-    """Whether the program as it was written, or the best one, computes values that other programs do not need."""
-    snapshot = best.snapshot
-    return needs_of_good(snapshot, best.cover.derivation).classes != needs_of_all(snapshot).classes
 
 
 def _covered_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
@@ -445,8 +440,29 @@ def _not_covered_alone(sought: Sought, best: Solved) -> Solved:
     return replace(best, cover=replace(best.cover, late=best.cover.late or sought.asked.device.fuses))
 
 
+def _looked_at_joined(deadline: Deadline, sought: Sought, written: Solved, best: Solved) -> Solved:
+    """The cheapest cover where one kernel may write values that the program as it was written computes, or the best
+    one, though rules spell them in other ways, and other programs do without."""
+    snapshot, found = best.snapshot, best.cover
+    joined = needs_of_good(snapshot, found.derivation)
+    if not sought.asked.device.fuses or joined.classes == needs_of_all(snapshot).classes:
+        return best
+    if deadline.left() < limits.SEARCH.joined * sum(found.stats["seconds"].values()):
+        return _not_covered_alone(sought, best)
+    cuts, share, quick = _in_time_again(deadline.left(), found)
+    known = [written.cover, found]
+    more = _covered(deadline, sought, snapshot, (), known, found, cuts, share, quick_seconds=quick, joined=joined)
+    if more.cost >= found.cost:
+        return replace(best, cover=replace(found, late=found.late or more.late))
+    bound = min(found.lower_bound, more.lower_bound)
+    return _covered_alone(
+        deadline, sought, replace(best, cover=replace(more, lower_bound=bound, optimal=bound >= more.cost))
+    )
+
+
 COVER_WRITTEN = Stage(_covered_as_written, _covered_at_once)
 COVER = Stage(_covered_e_graph, lambda sought, written, snapshot: None, always=True, borrows=0.5)
 REGROUP = Stage(_regrouped, lambda sought, written, first, prefetch: first)
 SECOND_LOOK = Stage(_looked_at_again, lambda sought, written, best: best)
 LOOK_ALONE = Stage(_covered_alone, _not_covered_alone)
+LOOK_JOINED = Stage(_looked_at_joined, lambda sought, written, best: _not_covered_alone(sought, best))

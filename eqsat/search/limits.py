@@ -129,6 +129,8 @@ class Search:
             fuse: for each node of the form and for each e-node. MobileNetV2's largest form has 112 nodes, 2900 e-nodes
             and a cover in 1.0 s, Mamba's 176, 2000 and 1.4 s, NASNet's 354, 1200 and 2.2 s.
         again: time of the second look besides finding kernels at most, as a multiple of that of the first look.
+        joined: time that must be left for a look with further kernels of several outputs, as a multiple of that of the
+            look before: it takes 0.5 to 1.4 times as long (ShuffleNet, Mamba).
         begun: share of its expected time that must be left for a second look to begin.
         slower: time of finding kernels within quick limits for the second look at most, as a multiple of that of the
             first look. With all kernels it takes 1.5 to 2.2 times as long (MobileNetV2): these are kept as long as the
@@ -157,6 +159,7 @@ class Search:
     of_form_node: float = 5e-3
     of_e_node: float = 3e-4
     again: float = 3.0
+    joined: float = 1.5
     begun: float = 0.25
     slower: float = 1.5
     uncut: float = 0.5

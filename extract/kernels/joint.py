@@ -7,7 +7,7 @@
                        elements: layernorm(x + r) and the sum x + r
 
 A joint kernel pays off only if each of its outputs is needed in memory. So only classes are joined that every program
-in the e-graph computes, or, in a second look, the program as it was written or the best so far: a rule that spells a
+in the e-graph computes, or, in a last look, the program as it was written or the best so far: a rule that spells a
 class in another way takes it from those of every program. Each is an output or has a reader outside the
 kernel that needs it in memory.
 Any products of a stream may be joined to such a left operand of theirs: they may be a group that rules formed.
