@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import IOBase
 from typing import Any
 
 from eqsat.base.arguments import choice, flag, function_of, seconds, shown, whole
@@ -96,12 +97,14 @@ def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, 
 
     if rules is None:
         return tuple(allowed(list(ALL), numerics))
-    # All of them are made last: a file waits for input, and an array may have elements without end.
-    if not isinstance(rules, Collection) or not all(isinstance(row, AnyRule) for row in rules):
-        raise InputError(
-            f"rules {shown(rules)}: expected a list of rules (eqsat.rules.ALL, rule(...)), or None for all"
-        )
-    return tuple(allowed(list(rules), numerics))
+    given: list[AnyRule] = []
+    for row in rules if isinstance(rules, Iterable) and not isinstance(rules, IOBase) else [None]:
+        if not isinstance(row, AnyRule):  # an array may have elements without end, a file waits for input
+            raise InputError(
+                f"rules {shown(rules)}: expected a list of rules (eqsat.rules.ALL, rule(...)), or None for all"
+            )
+        given.append(row)
+    return tuple(allowed(given, numerics))
 
 
 def _row(device: DeviceLike) -> Device:
