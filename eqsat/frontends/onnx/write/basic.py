@@ -105,7 +105,7 @@ def _uniform(value: float, term: Term) -> Form:
 
 def _iota(term: Term, opset: int) -> Form:
     values = ramp(term)
-    if term.shape[term.attr("axis")] < term.size:
+    if term.shape[term.attr("axis")] != term.size:
         return form("Expand", values, ints(term.shape, "shape"))
     if isinstance(values, Param):
         return form("Identity", Param(values.array.reshape(term.shape), "range"))
