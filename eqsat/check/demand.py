@@ -231,10 +231,10 @@ def nudged(values: Array, rng: np.random.Generator) -> Array:
     """Floats moved by a few last places of float64. Repeats of a large value move as one."""
     if not is_float(dtype_name(values.dtype)):
         return values
-    if values.size > LARGE and 0 in values.strides:
-        return np.broadcast_to(nudged(once(values)[0], rng), values.shape)
-    wide = converted(values, WIDE)
-    return wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))
+    held = once(values)[0] if values.size > LARGE else values
+    wide = converted(held, WIDE)
+    moved = wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))
+    return moved if moved.shape == values.shape else np.broadcast_to(moved, values.shape)
 
 
 def _let_go(term: Term) -> None:

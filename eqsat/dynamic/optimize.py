@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.base.time_budget import TimeBudget
+from eqsat.check.part import Check
 from eqsat.dynamic.candidate import Candidate, candidate
 from eqsat.dynamic.checked import Compared, compare
 from eqsat.dynamic.compete import Competition, compete
@@ -28,7 +29,7 @@ from eqsat.dynamic.ranges import Range
 from eqsat.dynamic.result import Dynamic
 from eqsat.dynamic.written import Sizes
 from eqsat.egraph.saturate import warm_up
-from eqsat.errors import CheckFailed, InputError
+from eqsat.errors import CheckFailed, CheckTooLarge, CheckUndecided, InputError
 from eqsat.extract.device.table import DeviceLike
 from eqsat.language.rule import AnyRule, Policy
 from eqsat.pipeline.assemble import verify
@@ -94,7 +95,7 @@ def optimize_dynamic(
     points = {tuple(each.points[0].items()): each.points[0] for each in sizes}
     competition = compete(family, candidates, list(points.values()), asked, run)
     found, compared = _taken(family, competition, run)
-    verdict = verify(found.choice.problem, found.made, run)
+    found, verdict = _verified(found, run)
     best = describe(found.choice.problem, found.made, found.written.plan, verdict, asked.explain_time, run)
     best.report |= {"measured": None, "dynamic": _as_json(family, found, competition, compared)}
     if asked.device.runtime:
@@ -138,6 +139,20 @@ def _taken(family: Family, competition: Competition, run: Runner) -> tuple[Candi
     with suppress(CheckFailed):
         return _named(found, compared := _compared(family, found, run)), compared
     return replace(found, model=None, points=()), []
+
+
+def _verified(found: Candidate, run: Runner) -> tuple[Candidate, Check]:
+    """The candidate and its check at the largest sizes; the source itself where there is not the time or memory for it.
+
+    Raises:
+        CheckFailed: it differs from the source.
+    """
+    try:
+        return found, verify(found.choice.problem, found.made, run)
+    except (CheckTooLarge, CheckUndecided) as error:
+        source = found.as_source(str(error), run)
+        source = replace(source, made=replace(source.made, unchecked=True))
+        return source, verify(source.choice.problem, source.made, run)
 
 
 def _named(found: Candidate, compared: Sequence[Compared]) -> Candidate:

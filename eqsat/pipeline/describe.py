@@ -53,6 +53,8 @@ def describe(
         report["overflow"] = overflown
     if large := _parts(problem, selection, "memory"):
         report["memory"] = {"limit": asked.memory, **large}
+    if made.unchecked:
+        report["unchecked"] = "there was not the time or memory to compare the kernels with the source"
     if asked.goal.memory:
         report["objective"] = objective_report(asked.goal, report, least_peak_of(selection.found))
     return Result(problem.source, program, plan, written, report)

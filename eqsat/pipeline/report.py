@@ -334,7 +334,7 @@ def fallback_line(fallback: dict[str, Any]) -> str:
     """The refusal of the check, the fallback taken, and advice for the user."""
     parts, of, refused = fallback["parts"], fallback["of"], fallback["refused"]
     if not parts:
-        done = "other plans were taken"
+        done = "another plan, or the source itself, was taken"
     else:
         done = f"{'the program' if of == 1 else f'{parts} of {of} parts'} left as written"
     if fallback["cause"] == "memory":

@@ -24,8 +24,9 @@ READ_WORK = 100_000_000_000
 ELEMENT_WORK = 256
 """FLOPs of a product in the time in which one element is computed otherwise, or moved: some nanoseconds."""
 
-OPERATORS_OF_WEIGHTS = 4
-"""Elementwise operators that are computed of each weight, whatever a program has of them."""
+WORK_OF_WEIGHTS = 16_384
+"""FLOPs that are computed ahead of time for each weight that is stored, whatever a program has of them: 64 elementwise
+operators of it, or its part in a product of two square matrices of so many rows."""
 
 MOST_DIMS = 32
 """Dims of one value; NumPy has 64, and windows double them."""
@@ -81,11 +82,11 @@ class Budget:
     """
 
     def __init__(self, most: int, stored: int = 0) -> None:
-        self._left = most + OPERATORS_OF_WEIGHTS * ELEMENT_WORK * stored
+        self._left = most + WORK_OF_WEIGHTS * stored
 
     def grant(self, elements: int) -> None:
         """More work, for elements that a file holds."""
-        self._left += OPERATORS_OF_WEIGHTS * ELEMENT_WORK * elements
+        self._left += WORK_OF_WEIGHTS * elements
 
     def spend(self, needed: int) -> bool:
         """Whether so much work may be done; if so, it is taken away."""

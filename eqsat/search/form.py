@@ -452,9 +452,9 @@ def _looked_at_joined(deadline: Deadline, sought: Sought, written: Solved, best:
     cuts, share, quick = _in_time_again(deadline.left(), found)
     known = [written.cover, found]
     more = _covered(deadline, sought, snapshot, (), known, found, cuts, share, quick_seconds=quick, joined=joined)
+    bound, late = min(found.lower_bound, more.lower_bound), found.late or more.late
     if more.cost >= found.cost:
-        return replace(best, cover=replace(found, late=found.late or more.late))
-    bound = min(found.lower_bound, more.lower_bound)
+        return replace(best, cover=replace(found, lower_bound=bound, optimal=bound >= found.cost, late=late))
     return _covered_alone(
         deadline, sought, replace(best, cover=replace(more, lower_bound=bound, optimal=bound >= more.cost))
     )

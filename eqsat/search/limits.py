@@ -28,7 +28,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """When a check is given up: what it has not seen equal is not returned.
+    """When a check is given up: no result is returned then that it has not compared.
 
     Attributes:
         share: of the time limit, after its end.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat.check import wanted
+from eqsat.check import demand, wanted
 from eqsat.check.demand import Demanded
 from eqsat.check.wanted import Demand, Repeated, Sums, Wanted, everything, reshape_groups, selected
 from eqsat.program import ops
@@ -112,8 +112,8 @@ def test_values_that_repeat_are_made_where_they_are_wanted(block: int, monkeypat
         (np.array([0, 2]), None, np.array([4])),
         (None, sums, np.array([1, 3])),
     ]
-    for demand in demands:
-        np.testing.assert_allclose(value.selected(demand), selected(whole, (None,) * 3, demand), atol=1e-13)
+    for wish in demands:
+        np.testing.assert_allclose(value.selected(wish), selected(whole, (None,) * 3, wish), atol=1e-13)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -262,6 +262,15 @@ def test_numbers_that_repeat_take_neither_memory_nor_time():
     inputs = {"x": np.ones((1, 1), np.float32)}
     for precision in ("float64", "native"):
         np.testing.assert_allclose(demanded.run(inputs, precision), [8e8, np.e * 2e9], rtol=1e-6)
+
+
+def test_what_repeats_along_some_axes_is_moved_as_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(demand, "LARGE", 8)
+    values = np.broadcast_to(np.ones((1, 6, 5)), (3, 6, 5))
+    moved = demand.nudged(values, np.random.default_rng(0))
+    assert moved.shape == values.shape
+    np.testing.assert_array_equal(moved[0], moved[1])
+    assert 0 < np.abs(moved - 1).max() < 1e-14
 
 
 def test_a_copy_of_a_large_view_counts():

@@ -16,7 +16,7 @@ from eqsat.cli.shared.report import dynamic_lines
 from eqsat.dynamic import optimize as driver
 from eqsat.dynamic.checked import Compared
 from eqsat.dynamic.instantiate import Written, instantiated
-from eqsat.errors import CheckFailed, InputError
+from eqsat.errors import CheckFailed, CheckUndecided, InputError
 from eqsat.frontends.onnx.dims.join import Apart
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -127,6 +127,19 @@ def test_a_function_without_one_model_for_all_sizes_is_what_it_is_at_each() -> N
     assert found.at({"n": 7}).outputs["y"].shape == (3, 6)
     with pytest.raises(InputError, match=r"^the model stays as it is"):
         found.save("nowhere.onnx")
+
+
+def test_where_the_check_is_not_done_the_source_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verify(problem: Any, made: Any, run: Any) -> Any:
+        if not made.unchecked:
+            raise CheckUndecided("a value cannot be checked within the time limit")
+        return whole(problem, made, run)
+
+    whole = driver.verify
+    monkeypatch.setattr(driver, "verify", verify)
+    found = eqsat.optimize_dynamic(source([times("down", "x", "a"), times("up", "a", "y")]), time_limit=5)
+    assert "compare the kernels" in found.best.report["unchecked"]
+    assert found.at({"n": 7}).outputs["y"].shape == (7, 6)
 
 
 def test_a_dim_of_an_output_has_no_name_that_is_wrong_at_some_sizes(tmp_path: Path) -> None:

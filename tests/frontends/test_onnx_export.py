@@ -449,7 +449,7 @@ def test_values_that_are_too_large_are_refused(shape: tuple[int, ...], said: str
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])
-@pytest.mark.parametrize(("shape", "axis"), [((50,), 0), ((2, 50, 3), 1), ((1, 50, 1), 1)])
+@pytest.mark.parametrize(("shape", "axis"), [((50,), 0), ((2, 50, 3), 1), ((1, 50, 1), 1), ((0, 5), 1)])
 def test_a_long_ramp_is_computed_by_the_model(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: int, dtype: str
 ) -> None:

@@ -218,6 +218,7 @@ def test_what_cannot_be_checked_even_as_written_is_returned_as_it_was(
     assert (fallback["cause"], fallback["folder"]) == (cause, None)
     assert fallback["parts"] == fallback["of"]
     assert best.report["check"]["parts"] == {"same": 1, "full": 0, "sampled": 0}
+    assert "compare the kernels" in best.report["unchecked"]
     assert not state.exists()
 
 

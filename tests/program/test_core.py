@@ -390,7 +390,7 @@ def test_indices_that_are_too_many_to_compute_are_looked_up_where_the_program_ru
 
 
 def test_all_constants_together_are_computed_ahead_for_so_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "OPERATORS_OF_WEIGHTS", 0)
+    monkeypatch.setattr(sizes, "WORK_OF_WEIGHTS", 0)
     monkeypatch.setattr(constants, "FOLDED_WORK", 20_000_000)
     ones = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32)
     products = [ops.matmul(ops.constant(ones), ops.constant(ones + i)) for i in range(1, 30)]
@@ -403,7 +403,7 @@ def test_all_constants_together_are_computed_ahead_for_so_much_work(monkeypatch:
 
 
 def test_parts_of_a_program_share_what_is_computed_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "OPERATORS_OF_WEIGHTS", 0)
+    monkeypatch.setattr(sizes, "WORK_OF_WEIGHTS", 0)
     monkeypatch.setattr(constants, "FOLDED_WORK", 7_000_000)
     ones = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32)
     found = lowered(*(ops.matmul(ops.constant(ones), ops.constant(ones + i)) for i in (1, 2)))

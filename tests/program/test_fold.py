@@ -14,7 +14,7 @@ from eqsat.language.rule import Policy
 from eqsat.program import fold, ops, sizes
 from eqsat.program.fold import fold_constants, fold_source
 from eqsat.program.ir import Program, evaluated
-from eqsat.program.sizes import OPERATORS_OF_WEIGHTS
+from eqsat.program.sizes import ELEMENT_WORK, WORK_OF_WEIGHTS
 from eqsat.program.term import Term, topological
 
 F32, F16 = np.float32, np.float16
@@ -239,14 +239,13 @@ def test_large_constants_are_known_by_how_they_are_computed(monkeypatch: pytest.
 def test_what_a_source_computes_of_constants_is_limited_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold, "READ_WORK", 0)
     term = drawn(64, 64)
-    for _ in range(20):
+    for _ in range(100):
         term = ops.sin(term)
     folded = fold_source(Program((), {"y": term}))
     (start,) = folded.values
     assert start.op == "constant"
-    assert sum(t.op == "sin" for t in folded.program.terms()) == 20 - OPERATORS_OF_WEIGHTS, (
-        "as many as weights may have"
-    )
+    left = sum(t.op == "sin" for t in folded.program.terms())
+    assert left == 100 - WORK_OF_WEIGHTS // ELEMENT_WORK, "as many as weights may have"
 
 
 def test_sums_are_not_computed_as_written_where_that_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,8 +265,15 @@ def test_sums_are_not_computed_as_written_where_that_is_too_much(monkeypatch: py
     assert max(seen) <= 2 << 22
 
 
+def test_stored_weights_are_multiplied_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "FOLDED_WORK", 20_000_000)
+    products = {str(i): ops.matmul(drawn(100, 100), drawn(100, 100, seed=i)) for i in range(1, 30)}
+    folded, _ = fold_constants(Program((), products))
+    assert {term.op for term in folded.outputs.values()} == {"constant"}
+
+
 def test_what_lifting_left_is_limited_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "OPERATORS_OF_WEIGHTS", 0)
+    monkeypatch.setattr(sizes, "WORK_OF_WEIGHTS", 0)
     monkeypatch.setattr(fold, "FOLDED_WORK", 20_000_000)
     products = {str(i): ops.matmul(drawn(100, 100), drawn(100, 100, seed=i)) for i in range(1, 30)}
     folded, _ = fold_constants(Program((), products))

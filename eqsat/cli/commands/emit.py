@@ -55,6 +55,10 @@ def emit(
         carried = ", ".join(f"{place['operator']} ({place['makes']})" for place in unknown_places(program))
         raise InputError(f"{model}: no kernel computes {carried}; replace it in the model")
     best = optimise(program, device, budget, numerics, rules=None if optimized else [])
+    if "unchecked" in best.report:
+        raise InputError(
+            f"{model}: {best.report['unchecked']}; give a longer --time-limit, or a machine of more memory"
+        )
     manifest = write_folder(best.plan, best.report["device"], output, best.program, check)
     if answer(manifest, json_file):
         launches = sum("kernel" in step for step in manifest["steps"])

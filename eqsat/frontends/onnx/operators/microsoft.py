@@ -73,7 +73,7 @@ def _fused_conv(node: Node) -> Term:
 
 
 def _simplified_norm(node: Node) -> list[Term]:
-    """An RMSNorm, and what it multiplies by."""
+    """An RMSNorm, and the factor of each row."""
     x, epsilon = node.input(0), node.attr("epsilon", 1e-5)
     outputs = [rms_normalization(node)]
     if node.wants(1):
