@@ -86,6 +86,13 @@ def process_of(sought: Sought, seconds: float, run: Runner) -> int:
     return os.getpid()
 
 
+DONE_HERE: list[str] = []
+
+
+def notes(sought: Sought, seconds: float, run: Runner) -> None:
+    DONE_HERE.append("searched")
+
+
 def own_error(sought: Sought, seconds: float, run: Runner) -> int:
     raise InputError("no such thing")
 
@@ -493,12 +500,8 @@ def test_a_pool_without_a_free_process_leaves_all_to_this_one(together: Pool) ->
 def test_what_is_done_meanwhile_begins_once_this_process_has_nothing_to_search(together: Pool) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
-    done: list[str] = []
-
-    def here(sought: Sought, seconds: float, run: Runner) -> None:
-        done.append("searched")
-
+    DONE_HERE.clear()
     with members:
-        members.each(here, given, meanwhile=lambda: done.append("meanwhile"))
-    assert done.count("meanwhile") == 1
-    assert done[-1] == "meanwhile"
+        members.each(notes, given, meanwhile=lambda: DONE_HERE.append("meanwhile"))
+    assert DONE_HERE.count("meanwhile") == 1
+    assert DONE_HERE[-1] == "meanwhile"
