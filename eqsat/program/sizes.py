@@ -19,7 +19,7 @@ FOLDED_WORK = 200_000_000_000
 """FLOPs of all operators that are computed ahead of time, beside what `Budget` allows for stored weights: seconds."""
 
 READ_WORK = 100_000_000_000
-"""The same of what is computed while a model is read, and of its own constants: a second."""
+"""FLOPs of all operators that are computed while a model is read, and of its own constants: a second."""
 
 ELEMENT_WORK = 256
 """FLOPs of a product in the time in which one element is computed otherwise, or moved: some nanoseconds."""

@@ -144,8 +144,8 @@ class Plan:
 def build_plan(
     snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool = False, budget: Budget | None = None
 ) -> Plan:
-    """The plan of a cover of `snapshot`, saturated from `program`; `Plan` says what `exact` is. The `budget` of what is
-    computed ahead of time is that of all parts of a program."""
+    """The plan of a cover of `snapshot`, saturated from `program`; with `exact` as in `Plan`. All parts of a program
+    share the `budget` of work ahead of time."""
     return _Builder(snapshot, result, program, exact, budget).plan()
 
 

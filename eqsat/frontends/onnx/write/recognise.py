@@ -300,8 +300,7 @@ _OTHERS: dict[str, tuple[Recogniser, ...]] = {
     "reshape": (_flat_matmul,),
     "sub": (partial(_composite, _REMAINDER),),
 }
-"""Patterns that are not composites, or composites of integers that end in another operator than those of floats, by
-the operator at the root."""
+"""Patterns by the operator at the root, beside composites of floats: the remainder of integers ends in another one."""
 
 
 @cache
