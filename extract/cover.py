@@ -251,12 +251,13 @@ def settled(
 
 def cover_alone(
     best: CoverResult,
+    program: Derivation,
     device: str | Device,
     time_limit: float,
     should_stop: Callable[[], bool] | None = None,
     exact: bool = False,
 ) -> CoverResult:
-    """The cheapest cover found, within `time_limit` seconds, of the one program that `best` computes.
+    """The cheapest cover found, within `time_limit` seconds, by the kernels of `best` and those of one program.
 
     A class keeps few cuts, and each form of a value brings some. So the other programs of an e-graph crowd out kernels
     of this one, the more the more rules there are. One kernel may write any of its values; in the whole e-graph it may
@@ -266,16 +267,16 @@ def cover_alone(
     assert best.problem is not None
     start = time.monotonic()
     ends = start + time_limit
-    row, snapshot, derivation = find_device(device), best.snapshot, best.derivation
+    row, snapshot = find_device(device), best.snapshot
 
     def late() -> bool:
         stop = should_stop is not None and should_stop()
         return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
 
     chains, guessed = best.chains(start + GUESS_SHARE * time_limit, should_stop)
-    own = set(derivation)
+    own = set(program)
     only = [i in own for i in range(len(snapshot.nodes))]
-    needs, made = needs_of(snapshot, derivation), best.problem.found.made
+    needs, made = needs_of(snapshot, program), best.problem.found.made
     expected = best.stats["seconds"]["candidates"] * len(own) / len(snapshot.nodes)
 
     def in_a_hurry(rest: float) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.egraph.required import Needs, needs_of_all, needs_of_good, of_fewest_products
+from eqsat.egraph.required import Derivation, Needs, needs_of_all, needs_of_good, of_fewest_products
 from eqsat.egraph.saturate import Limits, saturate, stated
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
@@ -17,6 +18,7 @@ from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, cover_alo
 from eqsat.extract.kernels.composites import Operator
 from eqsat.extract.kernels.cuts import QUICK
 from eqsat.extract.kernels.cuts import Limits as Cuts
+from eqsat.extract.least_work import of_least_work
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import HostRule
 from eqsat.search import limits
@@ -222,8 +224,9 @@ def _second_look(
     grouped = run.run(REGROUP, deadline.left(), look.sought, look.written, look.first, prefetch)
     second = run.run(SECOND_LOOK, deadline.left(), look.sought, look.written, grouped)
     alone = run.run(LOOK_ALONE, deadline.left(), look.sought, second)
-    best = run.run(LOOK_JOINED, deadline.left(), look.sought, look.written, alone)
-    for solved in (look.first, grouped, second, alone, best):
+    others = run.run(OTHERS_ALONE, deadline.left(), look.sought, alone)
+    best = run.run(LOOK_JOINED, deadline.left(), look.sought, look.written, others)
+    for solved in (look.first, grouped, second, alone, others, best):
         solved.cover.forget()
     return look.found(best, run)
 
@@ -413,26 +416,46 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
     return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
 
 
-def _covered_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
-    """The cheapest cover, where the program that it computes has been covered by itself.
+def _covered_alone(
+    deadline: Deadline, sought: Sought, best: Solved, programs: Sequence[Derivation] | None = None
+) -> Solved:
+    """The cheapest cover, where the program that it computes has been covered by itself, or other `programs`.
 
     The kernels that this finds are then searched together with the others. As long as that gains, the program found is
     covered by itself again: it may be another one, and its cover is a better guess at what values cost as leaves. For
     Mamba this is 17.6 us instead of 18.6.
     """
     asked, found = sought.asked, best.cover
-    while asked.device.fuses:
-        alone = cover_alone(found, asked.device, deadline.left(), deadline.stopped, asked.exact)
+    if not asked.device.fuses:
+        return best
+    waiting = deque([found.derivation] if programs is None else programs)
+    while waiting:
+        program = waiting.popleft()
+        alone = cover_alone(found, program, asked.device, deadline.left(), deadline.stopped, asked.exact)
         _spend(sought, alone)
-        bound, gains = min(found.lower_bound, alone.lower_bound), alone.cost < found.cost
-        if gains:
+        bound = min(found.lower_bound, alone.lower_bound)
+        if alone.cost < found.cost:
             with sought.budget.stage("solve"):
                 found = settled(found, alone, deadline.left(), deadline.stopped)
             bound = min(bound, found.lower_bound)
+            waiting.appendleft(found.derivation)
         found = replace(found, lower_bound=bound, optimal=bound >= found.cost, late=found.late or alone.late)
-        if not gains:
-            break
     return replace(best, cover=found)
+
+
+def _others_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
+    """The cheapest cover, where two other programs have been covered by themselves: those of the least work, and of the
+    shortest chains of products. Both are good whatever kernels there are.
+
+    The kernels of many programs crowd each other out, so that the cheapest one may seem dearer than another.
+    """
+    if not sought.asked.device.fuses:
+        return best
+    if deadline.left() < limits.SEARCH.others * sum(best.cover.stats["seconds"].values()):
+        return _not_covered_alone(sought, best)
+    programs = [of_least_work(best.snapshot, deadline.ends), of_fewest_products(best.snapshot)]
+    own = set(best.cover.derivation)
+    return _covered_alone(deadline, sought, best, [x for x in programs if set(x) != own])
 
 
 def _not_covered_alone(sought: Sought, best: Solved) -> Solved:
@@ -465,4 +488,5 @@ COVER = Stage(_covered_e_graph, lambda sought, written, snapshot: None, always=T
 REGROUP = Stage(_regrouped, lambda sought, written, first, prefetch: first)
 SECOND_LOOK = Stage(_looked_at_again, lambda sought, written, best: best)
 LOOK_ALONE = Stage(_covered_alone, _not_covered_alone)
+OTHERS_ALONE = Stage(_others_alone, _not_covered_alone)
 LOOK_JOINED = Stage(_looked_at_joined, lambda sought, written, best: _not_covered_alone(sought, best))

@@ -131,6 +131,8 @@ class Search:
         again: time of the second look besides finding kernels at most, as a multiple of that of the first look.
         joined: time that must be left for a look with further kernels of several outputs, as a multiple of that of the
             look before: it takes 0.5 to 1.4 times as long (ShuffleNet, Mamba).
+        others: the same for covers of two other programs by themselves, and for the look after these: they take 0.05 to
+            0.5 times as long (BERT, Llama, U-Net).
         begun: share of its expected time that must be left for a second look to begin.
         slower: time of finding kernels within quick limits for the second look at most, as a multiple of that of the
             first look. With all kernels it takes 1.5 to 2.2 times as long (MobileNetV2): these are kept as long as the
@@ -160,6 +162,7 @@ class Search:
     of_e_node: float = 3e-4
     again: float = 3.0
     joined: float = 1.5
+    others: float = 2.2
     begun: float = 0.25
     slower: float = 1.5
     uncut: float = 0.5
