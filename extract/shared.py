@@ -33,24 +33,30 @@ class Sharing:
         """Candidates of launches shared by the cheapest small products of the classes that one kernel reads, or of the
         roots. With `among`, such kernels compute one of these classes."""
         small: dict[int, list[Candidate]] = {}
+
+        def products(c: int) -> list[Candidate]:
+            if c not in small:
+                small[c] = self._cheapest_small(self._found.of_class[c])
+            return small[c]
+
         packed: set[tuple[int, ...]] = set()
         made: dict[tuple[tuple[int, tuple[int, ...]], ...], list[Candidate]] = {}
-        for classes in dict.fromkeys(
-            self._needed_together(range(len(self._found.of_class)) if among is None else among)
-        ):
-            small |= {c: self._cheapest_small(self._found.of_class[c]) for c in classes if c not in small}
-            found = [small[c] for c in classes if small[c]]
-            if len(found) < 2:
-                continue
-            for products in ([own[0] for own in found], [own[-1] for own in found]):
-                same = tuple(map(id, products))
-                if same in packed:
+        every = range(len(self._found.of_class)) if among is None else among
+        for classes in dict.fromkeys(self._needed_together(every)):
+            sliced = dict.fromkeys(next((d for d in self._arrays(c) if products(d)), c) for c in classes)
+            for needed in dict.fromkeys([classes, tuple(sliced)]):
+                found = [products(c) for c in needed if products(c)]
+                if len(found) < 2:
                     continue
-                packed.add(same)
-                for kernels in self._packed(products):
-                    key = tuple((x.cls, x.leaves) for x in kernels)
-                    if key not in made:
-                        made[key] = self._in_one_launch(kernels)
+                for chosen in ([own[0] for own in found], [own[-1] for own in found]):
+                    same = tuple(map(id, chosen))
+                    if same in packed:
+                        continue
+                    packed.add(same)
+                    for kernels in self._packed(chosen):
+                        key = tuple((x.cls, x.leaves) for x in kernels)
+                        if key not in made:
+                            made[key] = self._in_one_launch(kernels)
         return [x for members in made.values() for x in members]
 
     def packed(self, cover: Sequence[Candidate]) -> list[Candidate]:
@@ -78,14 +84,19 @@ class Sharing:
                 if len(x.children) > 1:
                     yield x.children
 
+    def _arrays(self, c: int) -> Iterator[int]:
+        """The arrays of which a class is a slice."""
+        return (x.children[0] for x in self._found.of_class[c] if x.family == "alias" and x.children)
+
     def _cheapest_small(self, kernels: Sequence[Candidate]) -> list[Candidate]:
-        """The cheapest kernel of a class, and the cheapest that waits for the fewest others, if they are products that
-        may share a launch: a transposed copy read instead of its array saves less than the launch that writes it."""
-        apart = [x for x in kernels if x.call is None]
-        x = min(apart, key=lambda x: (x.price, x.leaves), default=None)
-        if x is None or not self._tiles(x):
+        """The cheapest kernel of a class, and the cheapest of those that wait for the fewest others, where they are
+        products that may share a launch. A slice is free, but not its array."""
+        apart = [x for x in kernels if x.call is None and x.family != "alias"]
+        if not apart:
             return []
-        return [x, min(filter(self._tiles, apart), key=lambda x: (len(x.children), x.price, x.leaves))]
+        cheapest = min(apart, key=lambda x: (x.price, x.leaves))
+        first = min(apart, key=lambda x: (len(x.children), x.price, x.leaves))
+        return [x for x in (cheapest, first) if self._tiles(x)]
 
     def _tiles(self, x: Candidate) -> int:
         """The tiles of a kernel that may share a launch; 0 for any other."""
