@@ -23,6 +23,7 @@ from eqsat.extract.known import Renumbering
 from eqsat.extract.shared import Sharing
 from eqsat.extract.solver.problem import Solution, check
 from eqsat.extract.solver.solve import CLOSE, GLANCE, ONCE, SETTLING, Effort, solve
+from eqsat.extract.swaps import swapped
 from eqsat.program.core import CoreProgram
 
 ENUMERATION_SHARE = 0.4
@@ -393,7 +394,7 @@ def _solved(
     hurried = False
     for _ in range(1 if effort is GLANCE else SHARING_ROUNDS):
         orders = [covers.launch_order(choice) for choice in starts] if sharing else []
-        packed = [sharing.packed(kernels) for kernels in orders] if sharing else []
+        packed = [swapped(covers, sharing, kernels, ends) for kernels in orders] if sharing else []
         known = {x.call for x in covers.candidates}
         near = sharing.read_together(dict.fromkeys(x.cls for kernels in orders for x in kernels)) if sharing else []
         fresh = [x for kernels in (*packed, near) for x in kernels if x.call not in known]

@@ -61,7 +61,7 @@ class Sharing:
 
     def packed(self, cover: Sequence[Candidate]) -> list[Candidate]:
         """A cover in launch order, with candidates of shared launches for the kernels that lowering would pack."""
-        apart = [self._alone(x) for x in cover]
+        apart = [self.alone(x) for x in cover]
         instead = {x.cls: x for kernels in self._packed(apart) for x in self._in_one_launch(kernels)}
         return [instead.get(x.cls, x) for x in apart]
 
@@ -111,7 +111,7 @@ class Sharing:
         members = [Member(self._tiles(x), x.leaves, (x.cls,)) for x in kernels]
         return [[kernels[i] for i in group] for group in launches(members) if len(group) > 1]
 
-    def _alone(self, x: Candidate) -> Candidate:
+    def alone(self, x: Candidate) -> Candidate:
         """A kernel of a shared launch by itself; any other as it is."""
         if x.call is None or x.call[0] != CALL:
             return x
