@@ -77,7 +77,7 @@ class Renumbering:
         if node is None or len(known) < len(subs) or any(c not in self._classes for c in bits(cut.leaves | cut.inner)):
             return None
         leaves, inner = self._set(cut.leaves), self._set(cut.inner)
-        reads = tuple((self._classes[leaf], layout, moved) for leaf, layout, moved in cut.reads)
+        reads = tuple((self._classes[leaf], layout, moved, of) for leaf, layout, moved, of in cut.reads)
         cls = self._classes[cut.cls]
         made = Cut(cls, node, known, cut.kind, None, leaves, inner, reads, cut.work, cut.on_chip, cut.at)
         made.run, made.score = cut.run, cut.score

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from eqsat.egraph.required import Derivation
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
-from eqsat.extract.solver.problem import Problem, used_choice
+from eqsat.extract.solver.problem import Problem
+from eqsat.extract.solver.solve import ONCE, solve
 from eqsat.program.core_table import CORE
 
 
-def of_least_work(snapshot: Snapshot, deadline: float) -> Derivation:
-    """A program with about the least FLOPs that depend on inputs, found greedily; of two with as many, the one with
-    fewer e-nodes. After `deadline` (`time.monotonic`) work that is used twice counts twice."""
+def of_least_work(snapshot: Snapshot, seconds: float, should_stop: Callable[[], bool] | None = None) -> Derivation:
+    """A program with about the least FLOPs that depend on inputs, found within `seconds`; of two with as many, the one
+    with fewer e-nodes."""
 
     def work(node: ENode) -> int:
         flops = CORE[node.op].flops(node.attrs, [snapshot.size[a] for a in node.args])
@@ -24,6 +26,4 @@ def of_least_work(snapshot: Snapshot, deadline: float) -> Derivation:
         n_classes=snapshot.n_classes,
         roots=tuple(dict.fromkeys(snapshot.roots)),
     )
-    picks = greedy_dag(problem, deadline)
-    chosen = {c: i for c, i in enumerate(picks) if i != NO_NODE}
-    return tuple(used_choice(problem, chosen).values())
+    return tuple(solve(problem, seconds, (), should_stop, ONCE).choice.values())

@@ -453,7 +453,7 @@ def _others_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
         return best
     if deadline.left() < limits.SEARCH.others * sum(best.cover.stats["seconds"].values()):
         return _not_covered_alone(sought, best)
-    programs = [of_least_work(best.snapshot, deadline.ends), of_fewest_products(best.snapshot)]
+    programs = [of_least_work(best.snapshot, deadline.left(), deadline.stopped), of_fewest_products(best.snapshot)]
     own = set(best.cover.derivation)
     return _covered_alone(deadline, sought, best, [x for x in programs if set(x) != own])
 

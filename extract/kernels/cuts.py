@@ -216,8 +216,9 @@ class Rows(NamedTuple):
 
 Key = Product | Rows | None
 
-Read = tuple[int, Layout | None, float]
-"""(leaf class, index map from the cut's class to it, 0), or (leaf class, None, bytes moved) if there is no map."""
+Read = tuple[int, Layout | None, float, Hashable]
+"""(leaf class, index map from the cut's class to it, 0, None), or (leaf class, None, bytes moved, what part of it) if
+there is no map. Equal reads are one."""
 
 
 Index = Hashable
@@ -456,7 +457,7 @@ class Facts:
                 reads = self.through(base.reads, snapshot.nodes[i].attrs[0], snapshot.size[base.cls])
                 cut = Cut(c, i, (base,), Kind.POINT, None, base.leaves, 0, reads)
             else:
-                cut = Cut(c, -1, (), Kind.POINT, None, 1 << c, 0, ((c, identity(snapshot.size[c]), 0.0),))
+                cut = Cut(c, -1, (), Kind.POINT, None, 1 << c, 0, ((c, identity(snapshot.size[c]), 0.0, None),))
         self._leaves[c] = cut
         return cut
 
@@ -494,14 +495,14 @@ class Facts:
         """The reads of a view of a class of `size` elements, given those of the class."""
         share = min(1.0, layout.size / max(size, 1))
         out: list[Read] = []
-        for leaf, inner, known in reads:
+        for leaf, inner, known, of in reads:
             composed = None if inner is None else compose(inner, layout)
             if composed is not None:
-                out.append((leaf, composed, 0.0))
-            elif inner is None:
-                out.append((leaf, None, known * share))
+                out.append((leaf, composed, 0.0, None))
             else:
-                out.append((leaf, None, read_bytes(inner, self.itemsize[leaf], False) * share))
+                whole = known if inner is None else read_bytes(inner, self.itemsize[leaf], False)
+                seen = inner or of
+                out.append((leaf, None, whole * share, seen if share == 1 else (seen, layout)))
         return tuple(out)
 
     def gathered(self, reads: tuple[Read, ...], rows: int, columns: int) -> tuple[Read, ...]:
@@ -511,17 +512,18 @@ class Facts:
         """
         row = identity(columns)
         out: list[Read] = []
-        for leaf, layout, known in reads:
+        for leaf, layout, known, of in reads:
             size = self.itemsize[leaf]
             whole = known if layout is None else read_bytes(layout, size, any_order=True)
             one = compose(layout, row) if layout is not None and not layout.masked else None
-            out.append((leaf, None, min(whole, rows * read_bytes(one or row, size, any_order=False))))
+            moved = min(whole, rows * read_bytes(one or row, size, any_order=False))
+            out.append((leaf, None, moved, (layout or of, rows, columns)))
         return tuple(out)
 
     def moved(self, reads: tuple[Read, ...], any_order: bool = False) -> float:
         """Effective bytes moved by these reads; overlapping reads of one array share bytes where possible."""
         total: dict[int, float] = {}
-        for leaf, layout, known in reads:
+        for leaf, layout, known, _ in reads:
             moved = known if layout is None else read_bytes(layout, self.itemsize[leaf], any_order)
             before = total.get(leaf)
             total[leaf] = moved if before is None else min(before + moved, max(before, moved, float(self.bytes[leaf])))
@@ -530,8 +532,8 @@ class Facts:
     def freeze(self, reads: tuple[Read, ...], any_order: bool) -> tuple[Read, ...]:
         """The same reads with their bytes computed, for cuts above, whose own index no longer determines them."""
         return tuple(
-            read if read[1] is None else (read[0], None, read_bytes(read[1], self.itemsize[read[0]], any_order))
-            for read in reads
+            (leaf, None, known if layout is None else read_bytes(layout, self.itemsize[leaf], any_order), layout or of)
+            for leaf, layout, known, of in reads
         )
 
 

@@ -200,7 +200,7 @@ class Streams:
         core = x.key.core
         lengths = {self.snapshot.nodes[p.node].attrs[2] for p in core.products}
         for c in bits(among):
-            read = [layout for leaf, layout, _ in x.reads if leaf == c]
+            read = [layout for leaf, layout, *_ in x.reads if leaf == c]
             ways = (core.turned,) if core.totals else (core.turned, not core.turned)
             for turned in ways if len(read) == 1 and read[0] is not None else ():
                 dims, layout = core.facing(turned)[0], x.key.facing(turned)
@@ -451,9 +451,9 @@ def _total(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def _read_of(node: Node, classes: Sequence[int]) -> tuple[Read, ...]:
     """How an array in memory is read, itself or through a view; empty for what is computed."""
     if node.op == "In":
-        return ((classes[node.attrs[0]], identity(node.size), 0.0),)
+        return ((classes[node.attrs[0]], identity(node.size), 0.0, None),)
     if node.op == "V" and node.args[0].op == "In":
-        return ((classes[node.args[0].attrs[0]], node.attrs[0], 0.0),)
+        return ((classes[node.args[0].attrs[0]], node.attrs[0], 0.0, None),)
     return ()
 
 

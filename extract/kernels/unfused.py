@@ -127,7 +127,7 @@ class UnfusedGrower(Grower):
         size, written = self.snapshot.size[view.cls], float(self.facts.bytes[view.cls])
         if not view.reads:  # of a number, too large to be computed ahead of time
             return self.prices.pointwise(size, written, 0.0)
-        leaf, layout, moved = view.reads[0]
+        leaf, layout, moved, _ = view.reads[0]
         if layout is None:
             return self.prices.pointwise(size, moved + written, 0.0)
         steps = [step.op for step in chain(layout, (self.snapshot.size[leaf],), (size,))]
