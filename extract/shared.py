@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.kernels.candidates import Candidate, Candidates
@@ -31,32 +32,26 @@ class Sharing:
 
     def read_together(self, among: Iterable[int] | None = None) -> list[Candidate]:
         """Candidates of launches shared by the cheapest small products of the classes that one kernel reads, or of the
-        roots. With `among`, such kernels compute one of these classes."""
-        small: dict[int, list[Candidate]] = {}
+        roots, or of the arrays of which these are slices. With `among`, such kernels compute one of these classes."""
 
-        def products(c: int) -> list[Candidate]:
-            if c not in small:
-                small[c] = self._cheapest_small(self._found.of_class[c])
-            return small[c]
+        @cache
+        def small(c: int) -> list[Candidate]:
+            return self._cheapest_small(self._found.of_class[c])
 
-        packed: set[tuple[int, ...]] = set()
-        made: dict[tuple[tuple[int, tuple[int, ...]], ...], list[Candidate]] = {}
+        sets: dict[tuple[int, ...], list[Candidate]] = {}
         every = range(len(self._found.of_class)) if among is None else among
         for classes in dict.fromkeys(self._needed_together(every)):
-            sliced = dict.fromkeys(next((d for d in self._arrays(c) if products(d)), c) for c in classes)
-            for needed in dict.fromkeys([classes, tuple(sliced)]):
-                found = [products(c) for c in needed if products(c)]
-                if len(found) < 2:
-                    continue
-                for chosen in ([own[0] for own in found], [own[-1] for own in found]):
-                    same = tuple(map(id, chosen))
-                    if same in packed:
-                        continue
-                    packed.add(same)
-                    for kernels in self._packed(chosen):
-                        key = tuple((x.cls, x.leaves) for x in kernels)
-                        if key not in made:
-                            made[key] = self._in_one_launch(kernels)
+            arrays = dict.fromkeys(next((d for d in self._arrays(c) if small(d)), c) for c in classes)
+            for needed in (classes, arrays):
+                found = [small(c) for c in needed if small(c)]
+                for products in ([own[0] for own in found], [own[-1] for own in found]):
+                    sets.setdefault(tuple(map(id, products)), products)
+        made: dict[tuple[tuple[int, tuple[int, ...]], ...], list[Candidate]] = {}
+        for products in sets.values():
+            for kernels in self._packed(products):
+                key = tuple((x.cls, x.leaves) for x in kernels)
+                if key not in made:
+                    made[key] = self._in_one_launch(kernels)
         return [x for members in made.values() for x in members]
 
     def packed(self, cover: Sequence[Candidate]) -> list[Candidate]:

@@ -18,7 +18,6 @@ from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, cover_alo
 from eqsat.extract.kernels.composites import Operator
 from eqsat.extract.kernels.cuts import QUICK
 from eqsat.extract.kernels.cuts import Limits as Cuts
-from eqsat.extract.least_work import of_least_work
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import HostRule
 from eqsat.search import limits
@@ -453,7 +452,7 @@ def _others_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
         return best
     if deadline.left() < limits.SEARCH.others * sum(best.cover.stats["seconds"].values()):
         return _not_covered_alone(sought, best)
-    programs = [of_least_work(best.snapshot, deadline.left(), deadline.stopped), of_fewest_products(best.snapshot)]
+    programs = [best.cover.without_launches(deadline.ends, deadline.stopped), of_fewest_products(best.snapshot)]
     own = set(best.cover.derivation)
     return _covered_alone(deadline, sought, best, [x for x in programs if set(x) != own])
 

@@ -20,7 +20,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.device.table import Device
 from eqsat.extract.kernels.chains import Chain, chains_of, promising
 from eqsat.extract.kernels.cost import Prices, Run
-from eqsat.extract.kernels.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bit_set, bits, parts, quicker
+from eqsat.extract.kernels.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bit_set, bits, parts, quicker, usual
 from eqsat.extract.kernels.grow import Grower, Made
 from eqsat.extract.kernels.joint import Joint, joint_kernels
 from eqsat.extract.kernels.unfused import UnfusedGrower
@@ -130,7 +130,7 @@ def enumerate_candidates(
     in_a_hurry: Callable[[float], bool] | None = None,
     among: int | None = None,
 ) -> Candidates:
-    """The candidates of every class, within `limits`.
+    """The candidates of every class, within `limits`, by default the usual ones for an e-graph of this size.
 
     `should_stop` is polled; once it returns True, classes keep their present cuts, which always suffice for a cover.
     `only` lists the e-nodes that may be used; None means all. `needs` describes the classes that kernels with
@@ -141,7 +141,7 @@ def enumerate_candidates(
     `QUICK` allows. `among` are the classes, as a bit set, to find more cuts of; None means all. Others have those that
     the enumeration of `made` kept.
     """
-    limits = limits or Limits()
+    limits = limits or usual(snapshot)
     start = time.perf_counter()
     prices = Prices(device, exact)
     made = made or Made.nothing(snapshot, prices, limits)

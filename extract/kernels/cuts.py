@@ -89,6 +89,18 @@ QUICK = Limits(per_kind=6, joins=6, pairs=12)
 costs more: Mamba 10.4 and 3.3, under 0.01 %; a stage of ConvNeXt 1.9 and 0.8, 0.14 %; ShuffleNet 5.1 and 3.7, 1.8 %."""
 
 
+SMALL = 400
+"""Most e-nodes of a small e-graph. Its kernels are found in a fraction of a second under ample limits."""
+
+AMPLE = Limits(per_kind=40, joins=32, pairs=256, lefts=16, rights=8)
+"""Limits for a small e-graph."""
+
+
+def usual(snapshot: Snapshot) -> Limits:
+    """The limits for an e-graph where time is left."""
+    return AMPLE if len(snapshot.nodes) <= SMALL else Limits()
+
+
 def quicker(limits: Limits) -> Limits:
     """These limits on a kernel, and no more of each class kept than in little time."""
     fewer = {name: min(getattr(limits, name), getattr(QUICK, name)) for name in ("per_kind", "joins", "pairs")}

@@ -146,6 +146,16 @@ def summed_addend() -> Program:
     return eqsat.trace(block, eqsat.spec((64, 65)))
 
 
+def with_and_without(monotone: ModuleType, program: Program, rule: str) -> list[int]:
+    """Prices with all rules, and without this one."""
+    rules = allowed(list(ALL), "reassociate")
+    made = monotone.prepared(program, 60.0)
+    return [
+        sum(x.cost for x in monotone.priced(made, given, 60.0).values())
+        for given in (rules, [r for r in rules if r.name != rule])
+    ]
+
+
 BESIDE = {
     "repeated rows": (repeated_rows, "transpose-of-matmul"),
     "a shared left operand": (shared_left, "view-of-matmul-narrows"),
@@ -156,12 +166,64 @@ BESIDE = {
 @pytest.mark.parametrize("name", BESIDE)
 def test_other_spellings_of_a_result_leave_its_kernels(monotone: ModuleType, name: str) -> None:
     build, rule = BESIDE[name]
-    rules = allowed(list(ALL), "reassociate")
-    made = monotone.prepared(build(), 60.0)
-    prices = [
-        sum(x.cost for x in monotone.priced(made, given, 60.0).values())
-        for given in (rules, [r for r in rules if r.name != rule])
-    ]
+    prices = with_and_without(monotone, build(), rule)
+    assert prices[0] <= prices[1]
+
+
+def halves() -> Program:
+    """A chain of products side by side with half of itself: of rank 14 in the end, which is cheaper to compute first
+    than the one folded constant behind it."""
+
+    def block(x: Any, y: Any, z: Any) -> Any:
+        t = ((x @ y + weight(96)).T @ z) @ weight(192, 7) + weight(7)
+        return eqsat.concatenate([t, t * 0.5], 1) @ weight(14, 257) + weight(257)
+
+    return eqsat.trace(block, *map(eqsat.spec, ((192, 48), (48, 96), (192, 192))))
+
+
+def gated_slices() -> Program:
+    """Two slices of a chain of small products, one of them gated before another product: three launches or two."""
+
+    def block(x: Any) -> Any:
+        whole = weight(8, 8) @ (x @ weight(65, 8) @ weight(8, 65))
+        a, b = whole[:, 8:44], whole[:, 16:53]
+        return a, (b * eqsat.sigmoid(b) * b) @ weight(37, 65)
+
+    return eqsat.trace(block, eqsat.spec((8, 65)))
+
+
+def scaled_beside() -> Program:
+    """A scaled product before two further ones, and its sum with the input before another."""
+
+    def block(x: Any) -> Any:
+        y = x @ weight(32, 32) * weight(32)
+        return y @ weight(32, 8) @ weight(8, 96), (y + x) @ weight(32, 96)
+
+    return eqsat.trace(block, eqsat.spec((96, 32)))
+
+
+def columns_of_softmax() -> Program:
+    """Products of one softmax: one of 33 columns, and two of one column each, which are slices of one product."""
+
+    def block(x: Any, s: Any) -> Any:
+        y = eqsat.softmax(x * s, 1)
+        return (y @ weight(3, 33) + weight(33)) * 0.125, y @ weight(3, 1) * 0.125, y @ weight(3, 1, seed=1) * 0.125
+
+    return eqsat.trace(block, eqsat.spec((33, 3)), eqsat.spec((33, 1)))
+
+
+CROWDED = {
+    "halves side by side": (halves, "matmul-of-constants-right"),
+    "gated slices": (gated_slices, "group-siblings"),
+    "a scaled product": (scaled_beside, "concat-of-operators"),
+    "columns of a softmax": (columns_of_softmax, "concat-of-equals"),
+}
+
+
+@pytest.mark.parametrize("name", CROWDED)
+def test_forms_of_small_products_do_not_crowd_out_their_cheapest_launches(monotone: ModuleType, name: str) -> None:
+    build, rule = CROWDED[name]
+    prices = with_and_without(monotone, build(), rule)
     assert prices[0] <= prices[1]
 
 
@@ -178,12 +240,7 @@ def heads() -> Program:
 
 
 def test_forms_of_attention_do_not_crowd_out_its_cheapest_kernel(monotone: ModuleType) -> None:
-    program, rules = heads(), allowed(list(ALL), "reassociate")
-    made = monotone.prepared(program, 60.0)
-    prices = [
-        sum(x.cost for x in monotone.priced(made, given, 60.0).values())
-        for given in (rules, [r for r in rules if r.name != "bias-past-weights-of-one"])
-    ]
+    prices = with_and_without(monotone, heads(), "bias-past-weights-of-one")
     assert prices[0] <= prices[1]
 
 
