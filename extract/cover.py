@@ -395,17 +395,14 @@ def _solved(
     the cheapest where none of them does."""
     sharing = covers.sharing
     if sharing and effort is not GLANCE:
-        costs = list(covers.problem.node_cost)
-        for i, x in enumerate(covers.candidates):
-            costs[i] -= sharing.saved(x)
-        unpaid = covers.greedy(costs, ends)
+        unpaid = covers.greedy(covers.unpaid(), ends)
         starts = [*starts, unpaid] if unpaid is not None else starts
     solution: Solution | None = None
     at_least: int | None = None
     hurried = False
     for _ in range(1 if effort is GLANCE else SHARING_ROUNDS):
         orders = [covers.launch_order(choice) for choice in starts] if sharing else []
-        packed = [swapped(covers, sharing, kernels, ends) for kernels in orders] if sharing else []
+        packed = [swapped(covers, kernels, ends) for kernels in orders] if sharing else []
         known = {x.call for x in covers.candidates}
         near = sharing.read_together(dict.fromkeys(x.cls for kernels in orders for x in kernels)) if sharing else []
         fresh = [x for kernels in (*packed, near) for x in kernels if x.call not in known]

@@ -119,6 +119,12 @@ class CoverProblem:
                 mask ^= low
         return list(dict.fromkeys(map(tuple, rows.values())))
 
+    def unpaid(self) -> list[int]:
+        """Node costs where no product that may share a launch pays for one."""
+        saved = map(self.sharing.saved, self.candidates) if self.sharing else [0] * len(self.candidates)
+        apart = [cost - less for cost, less in zip(self.problem.node_cost, saved, strict=False)]
+        return apart + self.problem.node_cost[len(apart) :]
+
     def greedy(self, costs: Sequence[float] | None = None, deadline: float = inf) -> dict[int, int] | None:
         """A cover by greedy dynamic programming; None if some root cannot be computed at finite cost."""
         p = self.problem

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from eqsat.errors import CheckFailed
 from eqsat.extract.cover_problem import CoverProblem
 from eqsat.extract.kernels.candidates import Candidate
-from eqsat.extract.shared import Sharing
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag, greedy_tree
 from eqsat.extract.solver.problem import used_choice
 
@@ -20,28 +19,28 @@ ROUNDS = 3
 """Most kernels that are changed, one after the other."""
 
 
-def swapped(covers: CoverProblem, sharing: Sharing, kernels: Sequence[Candidate], ends: float) -> list[Candidate]:
+def swapped(covers: CoverProblem, kernels: Sequence[Candidate], ends: float) -> list[Candidate]:
     """The cheapest cover that one change of a kernel leads to, and one more, as long as that gains; its kernels in
     launch order, with those that share launches. It is sought until `ends` (`time.monotonic`).
 
     Whether a product shares a launch depends on all the others. So a cover of two products that share two launches with
     their neighbours may lie beside one with a single kernel for both, which shares none, and no price says so.
     """
+    sharing = covers.sharing
+    assert sharing is not None
     best = sharing.packed(kernels)
     start = covers.choice_of(map(sharing.alone, kernels)) if len(covers.candidates) <= MOST_SWAPPED else None
     if start is None:
         return best
-    unpaid = list(covers.problem.node_cost)
-    for i, x in enumerate(covers.candidates):
-        unpaid[i] -= sharing.saved(x)
-    fills = [_chosen(picks) for picks in (greedy_tree(covers.problem), greedy_dag(covers.problem, ends, unpaid))]
+    picks = greedy_tree(covers.problem), greedy_dag(covers.problem, ends, covers.unpaid())
+    fills = [{c: i for c, i in enumerate(own) if i != NO_NODE} for own in picks]
     for _ in range(ROUNDS):
         gained = None
         for choice in _neighbours(covers, start, fills):
             if time.monotonic() > ends:
                 break
             packed = sharing.packed(covers.launch_order(choice))
-            if price(packed) < price(best):
+            if _price(packed) < _price(best):
                 best, gained = packed, choice
         if gained is None:
             break
@@ -49,7 +48,7 @@ def swapped(covers: CoverProblem, sharing: Sharing, kernels: Sequence[Candidate]
     return best
 
 
-def price(kernels: Sequence[Candidate]) -> int:
+def _price(kernels: Sequence[Candidate]) -> int:
     """Picoseconds of a cover."""
     return sum({x.call or x.cls: x.price for x in kernels}.values())
 
@@ -68,7 +67,3 @@ def _neighbours(
                     yield used_choice(covers.problem, {**fill, **start, c: i})
                 except CheckFailed:  # this kernel needs one that needs its result
                     continue
-
-
-def _chosen(picks: Sequence[int]) -> dict[int, int]:
-    return {c: i for c, i in enumerate(picks) if i != NO_NODE}

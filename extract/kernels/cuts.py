@@ -92,7 +92,7 @@ costs more: Mamba 10.4 and 3.3, under 0.01 %; a stage of ConvNeXt 1.9 and 0.8, 0
 AMPLE = Limits(per_kind=40, joins=32, pairs=256, lefts=16, rights=8)
 """Limits for a small e-graph."""
 
-SMALL = 400
+SMALL = 250
 """Most e-nodes of a small e-graph: within `AMPLE` limits, its kernels are found in a fraction of a second."""
 
 

@@ -92,7 +92,8 @@ class _Joiner:
         self.grower, self.below, self.cheapest = grower, needs.of, cheapest
         self.facts: Facts = grower.facts
         self.limits: Limits = grower.limits
-        self.roots = sum(1 << r for r in set(snapshot.roots))
+        self.roots = _classes(snapshot.roots)
+        self.results = self.roots | _classes(_sliced(snapshot, snapshot.roots))
         self.readers = [
             _classes(snapshot.nodes[p].cls for p in parents) & needs.classes for parents in snapshot.parents
         ]
@@ -229,15 +230,21 @@ class _Joiner:
         return sorted(best.values(), key=lambda x: (-x.saved, (x.leaves & computed).bit_count(), x.classes, x.leaves))
 
     def _few(self, joints: Iterable[Joint]) -> list[Joint]:
-        """The first few joint kernels for each set of outputs and for each class."""
+        """The first few joint kernels for each set of outputs and for each class.
+
+        Those that only write results of the program, or what these are slices of, count apart: others may save more,
+        but write what a better cover does without.
+        """
         same: Counter[int] = Counter()
-        taking_part: Counter[int] = Counter()
+        taking_part: Counter[tuple[bool, int]] = Counter()
         kept = []
         for x in joints:
-            if same[x.outputs] < self.limits.joint and any(taking_part[c] < self.limits.joint for c in x.classes):
+            results = not x.outputs & ~self.results
+            members = [(results, c) for c in x.classes]
+            if same[x.outputs] < self.limits.joint and any(taking_part[each] < self.limits.joint for each in members):
                 kept.append(x)
                 same[x.outputs] += 1
-                taking_part.update(x.classes)
+                taking_part.update(members)
         return kept
 
 
@@ -303,6 +310,13 @@ def _any_of(holding: Mapping[int, int], wanted: int) -> int:
 
 def _classes(classes: Iterable[int]) -> int:
     return sum(1 << c for c in set(classes))
+
+
+def _sliced(snapshot: Snapshot, classes: Iterable[int]) -> Iterator[int]:
+    """The arrays of which these classes are slices."""
+    for node in (snapshot.nodes[i] for c in classes for i in snapshot.members[c]):
+        if node.op == "V" and node.attrs[0].contiguous:
+            yield node.args[0]
 
 
 def _frames(

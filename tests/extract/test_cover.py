@@ -67,9 +67,21 @@ def test_covers_compute_the_roots_in_launch_order(seed: int, operators: int) -> 
 def test_a_program_that_is_covered_by_itself_costs_no_more_and_computes_nothing_else(seed: int, operators: int) -> None:
     snapshot, values = random_snapshot(seed, operators)
     first = cover(snapshot, "mi300x", 2.0, FEW)
-    alone = cover_alone(first, "mi300x", 2.0)
+    alone = cover_alone(first, first.derivation, "mi300x", 2.0)
     assert alone.lower_bound <= alone.cost <= first.cost
     assert set(alone.derivation) <= set(first.derivation)
+    state = run(alone, snapshot, values)
+    for root in snapshot.roots:
+        np.testing.assert_allclose(state[root], values[root], atol=1e-7)
+
+
+@given(SEEDS, st.integers(4, 40))
+@settings(max_examples=40)
+def test_the_program_that_is_cheapest_without_launches_is_covered_beside_the_best(seed: int, operators: int) -> None:
+    snapshot, values = random_snapshot(seed, operators)
+    first = cover(snapshot, "mi300x", 2.0, FEW)
+    alone = cover_alone(first, first.without_launches(time.monotonic() + 2.0), "mi300x", 2.0)
+    assert alone.lower_bound <= alone.cost <= first.cost
     state = run(alone, snapshot, values)
     for root in snapshot.roots:
         np.testing.assert_allclose(state[root], values[root], atol=1e-7)

@@ -446,3 +446,14 @@ def test_more_cuts_are_found_only_of_the_classes_asked_for(seed: int, operators:
 def classes_of(snapshot: Snapshot) -> st.SearchStrategy[int]:
     """Bit sets of some of its classes."""
     return st.integers(0, (1 << snapshot.n_classes) - 1)
+
+
+@pytest.mark.parametrize(("other", "share"), [(0, 0.5), (32, 1.0)])
+def test_sums_of_different_parts_of_an_array_read_all_of_them(other: int, share: float) -> None:
+    """Two sums of one half read it once, sums of both halves read both."""
+    array = x_("h", 128 * 64)
+    parts = [view(array, lay.strided(start, ((128, 64), (32, 1)))) for start in (0, other)]
+    added = bin_("add", un("exp", red("sum", parts[0], 32)), red("sum", parts[1], 32))
+    found, snapshot = candidates_of(added)
+    moved = {Facts(snapshot, Limits()).moved(x.cut.reads) for x in found.of_class[snapshot.roots[0]] if not x.children}
+    assert moved == {share * 4 * array.size}

@@ -40,7 +40,27 @@ X, Y, W = x_("x", M * N), x_("y", M * N), c_("w", N * N)
 S, P = bin_("add", X, Y), mm(X, W, M, N, N)
 T = lay.of_transpose((M, N), (1, 0))
 PT, EXP = view(P, T), un("exp", X)
+
+
+def by_columns(node: Node) -> Node:
+    """Rows scaled by a constant for each column."""
+    return bin_("mul", node, view(c_("columns", N), lay.strided(0, ((M, 0), (N, 1)))))
+
+
+def by_rows(node: Node) -> Node:
+    """The same, by a constant for each row."""
+    return bin_("mul", node, by_row(c_("rows", M), N))
+
+
+def halved(node: Node) -> Node:
+    """The later half of the rows."""
+    return view(node, lay.strided(M // 2 * N, ((M // 2 * N, 1),)))
+
+
 CENTRED = bin_("sub", X, by_row(red("sum", X, N), N))
+
+XY = bin_("mul", X, Y)
+NORMED = by_columns(layernorm(by_rows(bin_("add", XY, X)), N))
 
 GEMM, GEMM_RED = "contraction", "contraction+reduction"
 
@@ -54,6 +74,7 @@ TOGETHER: list[tuple[str, list[Node], int, list[str]]] = [
     ("two reductions of one array", [red("sum", X, N), red("max", X, N)], 2, ["reduction"]),
     ("mean and variance", [red("sum", X, N), red("sum", bin_("mul", CENTRED, CENTRED), N)], 2, ["row"]),
     ("softmax, and a sum of the same rows", [view(softmax(X, N), T), red("sum", X, N)], 2, ["row"]),
+    ("two softmaxes of rows that share a map", [by_columns(softmax(XY, N)), halved(softmax(NORMED, N))], 2, ["row"]),
     ("a product, and an activation of it", [P, un("tanh", P)], 1, [GEMM]),
     ("a product written transposed, and maxima of it", [PT, red("max", PT, M)], 2, [GEMM_RED]),
     ("a product, and sums and maxima of its rows", [P, red("sum", un("exp", P), N), red("max", P, N)], 3, [GEMM_RED]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -16,6 +17,7 @@ from eqsat.extract.kernels.candidates import Candidate, Candidates
 from eqsat.extract.kernels.cuts import Cut, Facts, Kind, Limits
 from eqsat.extract.plan.plan import build_plan
 from eqsat.extract.shared import CALL, Sharing
+from eqsat.extract.swaps import swapped
 from eqsat.gpu.launch.grouping import groups, launch_counts
 from eqsat.program.core import Node, make
 from support.core_programs import mm, un, x_
@@ -143,3 +145,24 @@ def test_products_that_wait_for_the_fewest_others_share_launches(device: str) ->
         assert result.report["optimal"]
         prices.append(result.report["result"]["predicted_us"])
     assert prices[0] <= prices[1]
+
+
+def rank_one_beside(k: int) -> list[Node]:
+    """(c @ (x @ a)) for two constants, each a stream by itself: as two products each, they fill two launches."""
+    x = x_("x", 16 * k)
+    return [mm(x_(f"c{i}", 24 * 16), mm(x, x_(f"a{i}", k * 8), 16, k, 8), 24, 16, 8) for i in range(2)]
+
+
+@pytest.mark.parametrize("roots", [*PROGRAMS.values(), rank_one_beside(64)])
+def test_a_changed_kernel_gains_where_launches_are_then_shared(roots: list[Node]) -> None:
+    """Changes of a cover by greedy choices lead to one that costs no more; the best cover is not changed."""
+    snapshot = Snapshot.from_core(roots)
+    found = cover(snapshot, "mi300x", 5.0)
+    assert found.problem is not None
+    begun = found.problem.cheap_kernels()
+    ends = time.monotonic() + 10.0
+    prices = [
+        sum({x.call or x.cls: x.price for x in kernels}.values())
+        for kernels in (begun, swapped(found.problem, begun, ends), swapped(found.problem, found.chosen, ends))
+    ]
+    assert prices[0] >= prices[1] >= prices[2] == found.cost

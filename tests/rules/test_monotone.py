@@ -212,10 +212,21 @@ def columns_of_softmax() -> Program:
     return eqsat.trace(block, eqsat.spec((33, 3)), eqsat.spec((33, 1)))
 
 
+def beside_a_concatenation() -> Program:
+    """Products side by side, which are one product, and sums of the first: it is a slice of that one."""
+
+    def block(x: Any) -> Any:
+        first, second = x @ weight(48, 7), x @ weight(48, 7, seed=1)
+        return eqsat.concatenate([first, second], 1), first.sum(0)
+
+    return eqsat.trace(block, eqsat.spec((128, 48)))
+
+
 CROWDED = {
     "halves side by side": (halves, "matmul-of-constants-right"),
     "gated slices": (gated_slices, "group-siblings"),
     "a scaled product": (scaled_beside, "concat-of-operators"),
+    "beside a concatenation": (beside_a_concatenation, "concat-of-views"),
     "columns of a softmax": (columns_of_softmax, "concat-of-equals"),
 }
 

@@ -59,7 +59,8 @@ def carried_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Effort], tuple[eqsa
             patch.setattr(form, "_in_time_again", lambda *args: (FEWER, 0.9, 0.0))  # finds little
             patch.setattr("eqsat.extract.cover.GLANCE", glance)
             patch.setattr(form, "settled", counted)
-            patch.setattr(form, "LOOK_ALONE", NOT_ALONE)  # it would find the rest
+            for look in ("LOOK_ALONE", "OTHERS_ALONE"):  # they would find the rest
+                patch.setattr(form, look, NOT_ALONE)
             return eqsat.optimize(attention(), time_limit=60), costs
 
     return found
@@ -84,7 +85,8 @@ def test_what_other_programs_crowd_out_is_found_where_the_best_one_is_covered_by
     monkeypatch.setattr(form, "_at_first", lambda *args: FEWER)
     monkeypatch.setattr(form, "_in_time_again", lambda *args: (FEWER, 0.9, 0.0))
     alone = eqsat.optimize(attention(), time_limit=60).report
-    monkeypatch.setattr(form, "LOOK_ALONE", NOT_ALONE)
+    for look in ("LOOK_ALONE", "OTHERS_ALONE"):
+        monkeypatch.setattr(form, look, NOT_ALONE)
     crowded = eqsat.optimize(attention(), time_limit=60).report
     assert alone["result"]["predicted_us"] < crowded["result"]["predicted_us"]
     assert alone["lower_bound_us"] <= alone["result"]["predicted_us"]
