@@ -10,7 +10,8 @@ e-graphs half as large again.
 
 Members that share an operand, or have equal sizes and one type, form a group. A group never holds a member that another
 needs: fusing dependent products makes a cycle, as in a shipped compiler. Groups then grow upward through equal
-operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
+operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G. So are
+members of a concatenation that the author wrote: where it is one product, a member that is read elsewhere is there.
 """
 
 from __future__ import annotations

@@ -98,13 +98,16 @@ SMALL = 250
 
 def usual(snapshot: Snapshot) -> Limits:
     """The limits for an e-graph where time is left. Ample ones are for what other forms of a value crowd out."""
-    small = len(snapshot.nodes) <= SMALL and any(n.rule != SOURCE for n in snapshot.nodes)
+    small = len(snapshot.nodes) <= SMALL and any(node.rule != SOURCE for node in snapshot.nodes)
     return AMPLE if small else Limits()
 
 
 def quicker(limits: Limits) -> Limits:
     """These limits on a kernel, and no more of each class kept than in little time."""
-    fewer = {name: min(getattr(limits, name), getattr(QUICK, name)) for name in ("per_kind", "joins", "pairs")}
+    fewer = {
+        name: min(getattr(limits, name), getattr(QUICK, name))
+        for name in ("per_kind", "joins", "pairs", "lefts", "rights")
+    }
     return replace(limits, **fewer)
 
 
