@@ -132,7 +132,8 @@ def _cat_of_operator(graph: Terms, emit: Emit) -> None:
 
 def _operators(graph: Terms, cls: int) -> dict[tuple[str, tuple, tuple[str, int] | None], ENode]:
     """The e-nodes of a class that join with their like, keyed by operator, attributes and what makes them alike: an
-    operand of products, or a constant that is the last operand, so that biases meet whatever side each was written."""
+    operand of products, or a constant that is the last operand, so that biases meet whatever side each was written. It
+    may be added to a product (2): then biases meet however many constants follow each other."""
     found: dict[tuple[str, tuple, tuple[str, int] | None], ENode] = {}
     for i in graph.snapshot.members[cls]:
         node = graph.snapshot.nodes[i]
@@ -143,6 +144,8 @@ def _operators(graph: Terms, cls: int) -> dict[tuple[str, tuple, tuple[str, int]
             found[("MM", node.attrs, ("right", node.args[1]))] = node
         elif _constant_last(graph, node):
             found.setdefault((node.op, node.attrs, ("constant", 1)), node)
+            if any(graph.of(node.args[0], "MM")):
+                found.setdefault((node.op, node.attrs, ("constant", 2)), node)
     return found
 
 

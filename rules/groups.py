@@ -22,7 +22,7 @@ from itertools import accumulate
 
 from eqsat.egraph.host_terms import Term, Terms
 from eqsat.egraph.required import Needs, as_written, needs_of, needs_of_all, of_fewest_products
-from eqsat.egraph.snapshot import SOURCE, ENode
+from eqsat.egraph.snapshot import ENode
 from eqsat.language.rule import HostRule
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Layout
@@ -46,7 +46,7 @@ def _form_groups(graph: Terms, emit: Callable[[int, Term], None]) -> None:
     for group in find_groups(graph):
         parts = [graph.view(c, layout) for c, layout in zip(group.members, group.layouts, strict=True)]
         joined = graph.cat(parts)
-        if isinstance(joined, int) and not any(n.rule == SOURCE for n in graph.of(joined, "Cat")):
+        if isinstance(joined, int) and not any(graph.of(joined, "MM")):
             continue
         start = 0
         for cls, layout in zip(group.members, group.layouts, strict=True):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.egraph.required import Derivation, Needs, needs_of_all, needs_of_good, of_fewest_products
+from eqsat.egraph.required import Derivation, Needs, as_written, needs_of_all, needs_of_good, of_fewest_products
 from eqsat.egraph.saturate import Limits, saturate, stated
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
@@ -355,14 +355,16 @@ def _regrouped(
     """The cheapest cover after joining values of the best cover into groups, repeated until nothing is gained.
 
     Only a good cover tells which further values to join: its products may have been made by rules and have other
-    derivations, so that no group of required values contains them. Groups of the program of fewest products are tried
-    with them: which of two equally cheap products a cover has is an accident. The second look gains more often, so
-    that time for it is kept.
+    derivations, so that no group of required values contains them. Groups of the program as written and of the one of
+    fewest products are tried with them: which of two nearly equal products a cover has is an accident. The second look
+    gains more often, so that time for it is kept.
     """
     groups = [r for r in sought.asked.rules if isinstance(r, HostRule) and r.phase == "groups"]
     best = first
     while best.snapshot.stats["stop"] == "saturated":
-        further = stated(groups, best.snapshot, [best.cover.derivation, of_fewest_products(best.snapshot)])
+        snapshot = best.snapshot
+        programs = [best.cover.derivation, as_written(snapshot), of_fewest_products(snapshot)]
+        further = stated(groups, snapshot, programs)
         if not further:
             break
         if deadline.left() <= _regrouping(sought, best):

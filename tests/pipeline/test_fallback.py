@@ -45,10 +45,11 @@ def least() -> Program:
 
 
 def layers() -> Program:
-    """Layers of one form with a chain of products, and an end with a minimum of two values that vary."""
+    """Layers of one form with a chain of products, too many for one part, and an end with a minimum of two values that
+    vary."""
 
     def network(x):
-        for seed in range(3):
+        for seed in range(8):
             h = eqsat.relu(x @ weight(64, 96, seed=seed))
             x = eqsat.layernorm(x + h @ weight(96, 96, seed=seed) @ weight(96, 64, seed=seed))
         return eqsat.softmax(eqsat.minimum(eqsat.exp(x), eqsat.abs(x))) @ weight(64, 64)
