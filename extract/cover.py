@@ -105,8 +105,9 @@ class CoverResult:
 
     def without_launches(self, deadline: float, should_stop: Callable[[], bool] | None = None) -> Derivation:
         """The e-nodes of the program whose kernels take the least time besides their launches, as far as it is found by
-        `deadline`: fewer and larger kernels may do the same work."""
+        `deadline`: fewer and larger kernels may do the same work. The cheapest kernel is little more than a launch."""
         assert self.problem is not None
+        assert self.solution is not None
         own = self.problem
         launch = min((x.price for x in own.candidates if x.price), default=0)
         costs = [max(0, cost - launch) for cost in own.problem.node_cost]

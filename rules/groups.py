@@ -11,7 +11,7 @@ e-graphs half as large again.
 Members that share an operand, or have equal sizes and one type, form a group. A group never holds a member that another
 needs: fusing dependent products makes a cycle, as in a shipped compiler. Groups then grow upward through equal
 operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G. So are
-members of a concatenation that the author wrote: where it is one product, a member that is read elsewhere is there.
+those of a concatenation that is there already, if it is one product and a member is read elsewhere as well.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _form_groups(graph: Terms, emit: Callable[[int, Term], None]) -> None:
     for group in find_groups(graph):
         parts = [graph.view(c, layout) for c, layout in zip(group.members, group.layouts, strict=True)]
         joined = graph.cat(parts)
-        if isinstance(joined, int) and not any(graph.of(joined, "MM")):
+        if isinstance(joined, int) and not _a_product_in_part(graph, joined, group.members):
             continue
         start = 0
         for cls, layout in zip(group.members, group.layouts, strict=True):
@@ -59,6 +59,13 @@ def _form_groups(graph: Terms, emit: Callable[[int, Term], None]) -> None:
             start += size
         if group.products:
             _side_by_side(graph, group, emit)
+
+
+def _a_product_in_part(graph: Terms, joined: int, members: Sequence[int]) -> bool:
+    """Whether a concatenation that is there is one product as well, and a member of it is read elsewhere, too."""
+    nodes = graph.snapshot.nodes
+    readers = (nodes[p] for c in members for p in graph.snapshot.parents[c])
+    return any(graph.of(joined, "MM")) and any(n.op not in ("Cat", "V") for n in readers)
 
 
 def _side_by_side(graph: Terms, group: Group, emit: Callable[[int, Term], None]) -> None:
