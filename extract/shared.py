@@ -84,7 +84,7 @@ class Sharing:
         return (x.children[0] for x in self._found.of_class[c] if x.family == "alias" and x.children)
 
     def _cheapest_small(self, kernels: Sequence[Candidate]) -> list[Candidate]:
-        """The cheapest kernel of a class, and the cheapest of those that wait for the fewest others, where they are
+        """The cheapest kernel of a class, and the cheapest one that waits for the fewest others, where they are
         products that may share a launch. A slice is free, but not its array."""
         apart = [x for x in kernels if x.call is None and x.family != "alias"]
         if not apart:

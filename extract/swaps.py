@@ -21,7 +21,7 @@ ROUNDS = 3
 
 def swapped(covers: CoverProblem, kernels: Sequence[Candidate], ends: float) -> list[Candidate]:
     """The cheapest cover that one change of a kernel leads to, and one more, as long as that gains; its kernels in
-    launch order, with those that share launches. It is sought until `ends` (`time.monotonic`).
+    launch order, with shared launches. It is sought until `ends` (`time.monotonic`).
 
     Whether a product shares a launch depends on all the others. So a cover of two products that share two launches with
     their neighbours may lie beside one with a single kernel for both, which shares none, and no price says so.
