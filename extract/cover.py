@@ -103,18 +103,6 @@ class CoverResult:
         solution = solve(others.problem, max(0.0, deadline - time.monotonic()), (), should_stop, ONCE)
         return own.found.chains(others.launch_order(solution.choice)), not solution.hurried
 
-    def without_launches(self, deadline: float, should_stop: Callable[[], bool] | None = None) -> Derivation:
-        """The e-nodes of the program whose kernels take the least time besides their launches, as far as it is found by
-        `deadline`: fewer and larger kernels may do the same work. The cheapest kernel is little more than a launch."""
-        assert self.problem is not None
-        assert self.solution is not None
-        own = self.problem
-        launch = min((x.price for x in own.candidates if x.price), default=0)
-        costs = [max(0, cost - launch) for cost in own.problem.node_cost]
-        free = replace(own.problem, node_cost=costs)
-        solution = solve(free, max(0.0, deadline - time.monotonic()), [self.solution.choice], should_stop, ONCE)
-        return replace(self, chosen=own.launch_order(solution.choice)).derivation
-
     def forget(self) -> None:
         """Drop what only another cover of the same snapshot would use: most of the memory that this takes."""
         if self.problem is not None:

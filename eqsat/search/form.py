@@ -18,6 +18,7 @@ from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, cover_alo
 from eqsat.extract.kernels.composites import Operator
 from eqsat.extract.kernels.cuts import QUICK
 from eqsat.extract.kernels.cuts import Limits as Cuts
+from eqsat.extract.least_work import of_least_work
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import HostRule
 from eqsat.search import limits
@@ -443,8 +444,8 @@ def _covered_alone(
 
 
 def _others_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
-    """The cheapest cover, where two other programs have been covered by themselves: the one whose kernels take the
-    least time besides their launches, and the one with the shortest chains of products.
+    """The cheapest cover, where two other programs have been covered by themselves: those of the least work, and of
+    the shortest chains of products. Both are good whatever kernels there are.
 
     The kernels of many programs crowd each other out, so that the cheapest one may seem dearer than another.
     """
@@ -452,7 +453,7 @@ def _others_alone(deadline: Deadline, sought: Sought, best: Solved) -> Solved:
         return best
     if deadline.left() < limits.SEARCH.others * sum(best.cover.stats["seconds"].values()):
         return _not_covered_alone(sought, best)
-    programs = [best.cover.without_launches(deadline.ends, deadline.stopped), of_fewest_products(best.snapshot)]
+    programs = [of_least_work(best.snapshot, deadline.left(), deadline.stopped), of_fewest_products(best.snapshot)]
     own = set(best.cover.derivation)
     return _covered_alone(deadline, sought, best, [x for x in programs if set(x) != own])
 

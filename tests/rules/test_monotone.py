@@ -11,6 +11,7 @@ import pytest
 import eqsat
 from eqsat.program.ir import Program
 from eqsat.rules import ALL, allowed
+from eqsat.search.runner import Stage
 from eqsat.suite.motivating import PROGRAMS
 from support.benchmarks import load
 from support.programs import weight
@@ -222,11 +223,23 @@ def beside_a_concatenation() -> Program:
     return eqsat.trace(block, eqsat.spec((128, 48)))
 
 
+def rows_of_softmax() -> Program:
+    """Squares of some rows of a softmax beside itself: its exponentials and sums are written once, and read in part."""
+
+    def block(x: Any) -> Any:
+        y = eqsat.softmax(x, 1)
+        z = eqsat.concatenate([y, y], 1)
+        return (z * z)[10:33]
+
+    return eqsat.trace(block, eqsat.spec((64, 128)))
+
+
 CROWDED = {
     "halves side by side": (halves, "matmul-of-constants-right"),
     "gated slices": (gated_slices, "group-siblings"),
     "a scaled product": (scaled_beside, "concat-of-operators"),
     "beside a concatenation": (beside_a_concatenation, "concat-of-views"),
+    "rows of a softmax": (rows_of_softmax, "view-of-unary"),
     "columns of a softmax": (columns_of_softmax, "concat-of-equals"),
 }
 
@@ -236,6 +249,28 @@ def test_forms_of_small_products_do_not_crowd_out_their_cheapest_launches(monoto
     build, rule = CROWDED[name]
     prices = with_and_without(monotone, build(), rule)
     assert prices[0] <= prices[1]
+
+
+NOT_TRIED = Stage(lambda deadline, sought, best: best, lambda sought, best: best)
+
+
+@pytest.mark.parametrize(
+    ("build", "place", "without"),
+    [
+        (gated_slices, "eqsat.extract.swaps.MOST_SWAPPED", 0),
+        (rows_of_softmax, "eqsat.search.form.OTHERS_ALONE", NOT_TRIED),
+    ],
+    ids=["changed kernels", "other programs"],
+)
+def test_what_is_tried_for_small_programs_makes_them_cheaper(
+    monotone: ModuleType, monkeypatch: pytest.MonkeyPatch, build: Callable[[], Program], place: str, without: Any
+) -> None:
+    def price() -> int:
+        return with_and_without(monotone, build(), "")[0]
+
+    found = price()
+    monkeypatch.setattr(place, without)
+    assert found < price()
 
 
 def heads() -> Program:
